@@ -14,7 +14,6 @@ from urllib.parse import quote
 from forwarder.http.admission import Admission
 from forwarder.observability.tracing.tracer import Tracer
 from forwarder.oversight.audit import Audit
-from forwarder.oversight.tenancy import AuditedTenancy
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.data_dir import make_private, secret_in
 from forwarder.reservation.submission import RequestIds, shadow_id
@@ -283,7 +282,7 @@ async def open_backend(
                 directory=directory,
                 access=Access(directory, clock, BadTokens(clock, environment.bad_tokens_per_minute)),
                 admission=settings.admission(),
-                tenancy=AuditedTenancy(engine, audit),
+                tenancy=TenancyAdmin(engine, audit.operation),
                 overview=Overview(engine),
                 repairs=Repairs(engine),
                 audit=audit,

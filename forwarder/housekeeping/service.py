@@ -38,7 +38,7 @@ from forwarder.topics.port import Log, LogUnavailable
 if TYPE_CHECKING:
     from forwarder.store.deployment import BacklogReader
     from forwarder.store.retention import GuestStore
-    from forwarder.tenancy.sql.admin import RetentionPolicies, TenancyAdmin
+    from forwarder.tenancy.sql.admin import TenancyAdmin
 
 _log = structlog.get_logger(__name__)
 
@@ -223,7 +223,7 @@ _REMOVED_FOR = timedelta(hours=1)
 class RetentionSweeper:
     """Sweeps what `policies` say out of `store`."""
 
-    def __init__(self, store: "GuestStore", policies: "RetentionPolicies", clock: Clock) -> None:
+    def __init__(self, store: "GuestStore", policies: "TenancyAdmin", clock: Clock) -> None:
         self._store = store
         self._policies = policies
         self._clock = clock

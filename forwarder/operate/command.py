@@ -17,7 +17,7 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from forwarder.assembly.backend import Backend, database_of, open_backend, open_log
 from forwarder.assembly.start import settings_and_logging
@@ -28,6 +28,8 @@ from forwarder.process.loops import first_of
 from forwarder.settings import Settings
 from forwarder.topics.port import Log, Topics
 
+T = TypeVar("T")
+G = TypeVar("G")
 Commands = Mapping[str, Callable[..., Any]]
 """The commands of a group, by name."""
 
@@ -159,6 +161,14 @@ def credential_from(given: str | None, file: Path | None) -> str:
     if given:
         raise WrongUsage("Give either --credential or --credential-file.")
     return text_from(file).rstrip("\r\n")
+
+
+def parsed(option: str, read: Callable[[G], T], given: G) -> T:
+    """What `read` makes of an option's value. Raises `WrongUsage`, which names the option, for its `ValueError`."""
+    try:
+        return read(given)
+    except ValueError as error:
+        raise WrongUsage(f"{option}: {error}") from error
 
 
 def text_from(file: Path) -> str:

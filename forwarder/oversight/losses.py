@@ -65,11 +65,10 @@ class TopicCheck:
         """The losses; None if there are none. If `timed`, reads the topics to find out when they happened."""
         beyond, unowned, held = await self._compared()
         gaps = []
-        for noted in await self._store.gaps():
-            gap = _log_gap(noted)
-            known, since = await self._store.around(noted) if gap.topic == self._topic else ((), None)
+        for gap in await self._store.gaps():
+            known, since = await self._store.around(gap) if gap.topic == self._topic else ((), None)
             until = await self._appended_at(gap.topic, gap.partition, gap.resumed_at) if timed else None
-            gaps.append(LostMessages(gap.topic, gap.partition, gap.missing, since, until, noted.noted_at, known))
+            gaps.append(LostMessages(gap.topic, gap.partition, gap.missing, since, until, gap.noted_at, known))
         if not (beyond or unowned or gaps):
             return None
         kept_from = None
@@ -80,7 +79,7 @@ class TopicCheck:
     async def in_words(self) -> Mapping[str, Any]:
         """The losses of the requests topic, as fields of a log event; empty if there are none."""
         beyond, unowned, _ = await self._compared()
-        gaps = [_log_gap(each) for each in await self._store.gaps() if each.topic == self._topic]
+        gaps = [each for each in await self._store.gaps() if each.topic == self._topic]
         words: dict[str, Any] = {}
         if beyond:
             words |= {"beyond": len(beyond), "taken_in_until": iso(max(beyond))}
@@ -154,7 +153,3 @@ class TopicCheck:
 
 def _homes(keys: Sequence[tuple[str, str]], partitions: int) -> Mapping[tuple[str, str], int]:
     return {key: partition_of(":".join(key).encode(), partitions) for key in keys}
-
-
-def _log_gap(noted: NotedGap) -> LogGap:
-    return LogGap(noted.topic, noted.partition, noted.position, noted.resumed_at)

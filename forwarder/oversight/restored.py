@@ -52,65 +52,48 @@ class PublishedOutcome:
     data: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
 class RecoveryCheck:
     """Checks one deployment. `group`: the workers' consumer group. Raises `LogUnavailable`, `StoreUnavailable`."""
 
-    def __init__(
-        self,
-        log: Log,
-        topics: Topics,
-        group: str,
-        *,
-        known: Known,
-        store: "StoreRecovery",
-        vouches: Vouches,
-        purged_before: PurgedBefore,
-        signer: MessageSigner,
-    ) -> None:
-        self._log = log
-        self._topics = topics
-        self._group = group
-        self._known = known
-        self._store = store
-        self._vouches = vouches
-        self._purged_before = purged_before
-        self._signer = signer
+    log: Log
+    topics: Topics
+    group: str
+    known: Known
+    store: "StoreRecovery"
+    vouches: Vouches
+    purged_before: PurgedBefore
+    signer: MessageSigner
 
     async def lacking(self, looked_at: int = LOOKED_AT) -> Mapping[str, int]:
         """Counts the submissions, cancellations, replays and outcomes in the last `looked_at` messages of each partition that the
         store lacks. Empty if it lacks none."""
-        newest = await read_last(self._log, self._topics.requests, looked_at, before=await self.committed())
+        newest = await read_last(self.log, self.topics.requests, looked_at, before=await self.committed())
         unknown = await self.unknown(self.submissions(newest))
-        # Messages become dead letters, too, because the store could not hold them.
-        set_aside = (
-            {
-                unread_place(each.message)
-                async for batch in read_to_end(self._log, self._topics.dead_letters)
-                for each in batch
-            }
-            if unknown
-            else set()
-        )
+        set_aside: set[tuple[int, int] | None] = set()
+        if unknown:  # messages become dead letters, too, because the store could not hold them
+            async for batch in read_to_end(self.log, self.topics.dead_letters):
+                set_aside |= {unread_place(each.message) for each in batch}
         cancelled = [request for each in newest if (request := self.cancellation(each)) is not None]
         replays = self.replays(newest)
-        outcomes = self.outcomes(await read_last(self._log, self._topics.results, looked_at))
+        outcomes = self.outcomes(await read_last(self.log, self.topics.results, looked_at))
         counts = {
             "submissions": len(unknown.keys() - set_aside),
-            "cancellations": await self._store.cancellations_not_noted(cancelled),
-            "replays": len(await self._store.replays_not_made({each: replays[each][1] for each in replays})),
+            "cancellations": await self.store.cancellations_not_noted(cancelled),
+            "replays": len(await self.store.replays_not_made({each: replays[each][1] for each in replays})),
             "outcomes": len(await self.behind(outcomes)),
         }
         return {what: count for what, count in counts.items() if count}
 
     async def committed(self) -> Mapping[int, int]:
-        async with self._log.admin() as admin:
-            return await admin.committed(self._topics.requests, group=self._group)
+        async with self.log.admin() as admin:
+            return await admin.committed(self.topics.requests, group=self.group)
 
     def submissions(self, messages: Sequence[ConsumedMessage]) -> Mapping[tuple[int, int], Submission]:
         """The submissions in these messages that workers would ingest, by partition and offset."""
         found = {}
         for each in messages:
-            if is_cancellation(each.message) or not self._signer.verifies(each.message):
+            if is_cancellation(each.message) or not self.signer.verifies(each.message):
                 continue
             try:
                 found[each.partition, each.offset] = decode_submission(each.message)
@@ -131,7 +114,7 @@ class RecoveryCheck:
 
     def cancellation(self, consumed: ConsumedMessage) -> CancellationRequest | None:
         """The cancellation that this message requests; None if it is no valid cancellation request."""
-        if not is_cancellation(consumed.message) or not self._signer.verifies(consumed.message):
+        if not is_cancellation(consumed.message) or not self.signer.verifies(consumed.message):
             return None
         try:
             return decode_cancellation(consumed.message)
@@ -140,9 +123,9 @@ class RecoveryCheck:
 
     async def unknown(self, submissions: Mapping[tuple[int, int], Submission]) -> Mapping[tuple[int, int], Submission]:
         """The submissions among these that the store does not have."""
-        known = await self._known({each.request_id for each in submissions.values()}) if submissions else ()
+        known = await self.known({each.request_id for each in submissions.values()}) if submissions else ()
         unknown = {place: each for place, each in submissions.items() if each.request_id not in known}
-        purged = await self._purged_before() if unknown else None
+        purged = await self.purged_before() if unknown else None
         return {place: each for place, each in unknown.items() if purged is None or each.accepted_at >= purged}
 
     def outcomes(self, messages: Sequence[ConsumedMessage]) -> Sequence[PublishedOutcome]:
@@ -158,12 +141,9 @@ class RecoveryCheck:
                 data = decode_data(consumed.message)
             except Undecodable:
                 continue
-            account_id, status, occurred_at = (
-                data.get("integrationAccountId"),
-                data.get("status"),
-                header(headers, "ce_time"),
-            )
-            if not isinstance(account_id, str) or not self._vouches(account_id, request_id):
+            account_id, status = data.get("integrationAccountId"), data.get("status")
+            occurred_at = header(headers, "ce_time")
+            if not isinstance(account_id, str) or not self.vouches(account_id, request_id):
                 continue
             if isinstance(data.get("reservation"), dict) and status in _STATUSES and occurred_at is not None:
                 found.append(PublishedOutcome(request_id, number, Status(status), occurred_at, consumed, data))
@@ -171,11 +151,11 @@ class RecoveryCheck:
 
     async def behind(self, outcomes: Sequence[PublishedOutcome]) -> Sequence[PublishedOutcome]:
         """The outcomes among these that the store has not recorded."""
-        known = await self._store.standing({each.request_id for each in outcomes}) if outcomes else {}
+        known = await self.store.standing({each.request_id for each in outcomes}) if outcomes else {}
         behind = [
             each for each in outcomes if each.request_id not in known or known[each.request_id].revision < each.revision
         ]
-        purged = await self._purged_before() if behind else None
+        purged = await self.purged_before() if behind else None
         return [each for each in behind if purged is None or each.request_id in known or _moment(each) >= purged]
 
 

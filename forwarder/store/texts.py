@@ -19,7 +19,7 @@ class NotReadable(Exception):
 
 
 class StoredText(NamedTuple):
-    """A value, and where it is. `key`: the row's primary key."""
+    """A value, and where it is: its column, or part of a message; and the row's primary key, or another place."""
 
     column: str
     key: str

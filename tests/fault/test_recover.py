@@ -385,9 +385,8 @@ def test_two_recoveries_do_not_run_at_once(
     async def scene(loss: Loss) -> None:
         await lost_after_work(loss)
         async with loss.house.recovery(loss.engine) as one, loss.house.recovery(loss.engine) as other:
-            other._parts = replace(other._parts, clock=Impatient(2.0))  # noqa: SLF001
-            store = Waiting(one._parts.store)  # noqa: SLF001
-            one._parts = replace(one._parts, store=store, clock=Impatient())  # type: ignore[arg-type]  # noqa: SLF001
+            other.clock, one.clock, store = Impatient(2.0), Impatient(), Waiting(one.store)
+            one.store = cast("StoreRecovery", store)
             running = asyncio.create_task(one.run())
             await store.reached.wait()
             with pytest.raises(LeasesInForce, match="another recovery"):
@@ -450,13 +449,10 @@ class Dying:
 @asynccontextmanager
 async def dying(house: House, engine: Engine, left: list[int]) -> AsyncIterator[Recovery]:
     async with house.recovery(engine) as recovery:
-        parts = recovery._parts  # noqa: SLF001 - to be killed between any two steps
-        recovery._parts = replace(  # noqa: SLF001
-            parts,
-            recorder=cast("Recorder", Dying(parts.recorder, left)),
-            store=cast("StoreRecovery", Dying(parts.store, left)),
-            publisher=Dying(parts.publisher, left),
-        )
+        # To be killed between any two steps.
+        recovery.recorder = cast("Recorder", Dying(recovery.recorder, left))
+        recovery.store = cast("StoreRecovery", Dying(recovery.store, left))
+        recovery.publisher = Dying(recovery.publisher, left)
         yield recovery
 
 
@@ -483,7 +479,7 @@ def test_killed_between_any_two_steps_it_comes_to_the_same_when_it_is_run_again(
                     await recovery.run()
             except Killed:
                 async with house.recovery(loss.engine) as again:
-                    again._parts = replace(again._parts, clock=Impatient())  # noqa: SLF001
+                    again.clock = Impatient()
                     await again.run()
             outcomes.append(await loss.rows())
             assert await house.check(loss.engine).lacking() == {}
@@ -522,7 +518,7 @@ def test_no_worker_starts_while_a_recovery_is_unfinished(
             await asyncio.sleep(1.0)  # nothing tells that it waits
             assert (worker.in_step, worker.consuming(), dict(house.pmss.made)) == (False, False, made)
         async with house.recovery(loss.engine) as again:
-            again._parts = replace(again._parts, clock=Impatient())  # noqa: SLF001
+            again.clock = Impatient()
             await again.run()
         async with house.worker(loss.engine):
             certain = [each for each in house.submitted if each.account_id != "blind"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
-from forwarder.operate.deployment.recovery import LeasesInForce, Recovery, RecoveryParts
+from forwarder.operate.deployment.recovery import LeasesInForce, Recovery
 from forwarder.oversight.restored import RecoveryCheck
 from forwarder.pms.accounts import target_of
 from forwarder.pms.port import AccountConnection, Capabilities, Limits
@@ -188,18 +188,16 @@ class House:
     async def recovery(self, engine: Engine) -> AsyncIterator[Recovery]:
         async with self.log.publisher() as publisher:
             yield Recovery(
-                RecoveryParts(
-                    log=self.log,
-                    topics=self.topics,
-                    publisher=publisher,
-                    recorder=Recorder(engine),
-                    store=StoreRecovery(engine),
-                    directory=Accounts(),
-                    check=self.check(engine),
-                    target=lambda account: target_of(account.kind, account.base_url, None, ACCOUNTS[account.id]).text,
-                    audit=audit_on(engine, self.clock),
-                    clock=self.clock,
-                )
+                log=self.log,
+                topics=self.topics,
+                publisher=publisher,
+                recorder=Recorder(engine),
+                store=StoreRecovery(engine),
+                directory=Accounts(),
+                check=self.check(engine),
+                target=lambda account: target_of(account.kind, account.base_url, None, ACCOUNTS[account.id]).text,
+                audit=audit_on(engine, self.clock),
+                clock=self.clock,
             )
 
     async def until(self, engine: Engine, submissions: Sequence[Submission], *statuses: Status) -> None:

@@ -20,7 +20,7 @@ from forwarder.http.admission import Admission
 from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
-from forwarder.operate.deployment.recovery import Recovery, RecoveryParts
+from forwarder.operate.deployment.recovery import Recovery
 from forwarder.operate.submissions.settle import Repair
 from forwarder.oversight.losses import TopicCheck
 from forwarder.oversight.restored import RecoveryCheck
@@ -534,7 +534,7 @@ class World:
             can = kinds[account.kind](connection, process.clock).capabilities
             return target_of(account.kind, account.base_url, None, can).text
 
-        parts = RecoveryParts(
+        recovery = Recovery(
             log=cast("Log", log),
             topics=TOPICS,
             publisher=log,
@@ -546,7 +546,7 @@ class World:
             audit=memory_audit(process.clock),
             clock=process.clock,
         )
-        await Recovery(parts).run()
+        await recovery.run()
 
     def is_behind(self) -> bool:
         """Whether a worker says that the store lacks something."""

@@ -10,7 +10,6 @@ from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
 from forwarder.store.deployment import BacklogReader
 from forwarder.store.retention import GuestStore
-from forwarder.tenancy.sql.admin import RetentionPolicies
 
 
 async def run_housekeeping(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -32,5 +31,5 @@ async def housekeeping(backend: Backend, stop: Stop) -> None:
     }
     reader = BacklogReader(backend.engine)
     sources = BacklogSources(reader, backend.tenancy, groups, settings.environment.metrics_accounts)
-    sweeper = RetentionSweeper(GuestStore(backend.engine), RetentionPolicies(backend.engine), clock)
+    sweeper = RetentionSweeper(GuestStore(backend.engine), backend.tenancy, clock)
     await keep_house(BacklogMetrics(sources, backend.log, clock), sweeper, clock, stop)

@@ -11,7 +11,7 @@ import typer
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.parts import recovery_check, topic_check
 from forwarder.operate.command import moment_if_given, open_deployment
-from forwarder.operate.deployment.recovery import Recovered, Recovery, RecoveryParts
+from forwarder.operate.deployment.recovery import Recovered, Recovery
 from forwarder.operate.output import Block, Shown, WrongUsage
 from forwarder.oversight.losses import TopicLost
 from forwarder.pms.accounts import target_of
@@ -115,7 +115,7 @@ async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -
         return target_of(account.kind, account.base_url, None, can).text
 
     async with backend.log.publisher() as publisher:
-        parts = RecoveryParts(
+        running = Recovery(
             log=backend.log,
             topics=backend.settings.topics,
             publisher=publisher,
@@ -127,4 +127,4 @@ async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -
             audit=backend.audit,
             clock=backend.clock,
         )
-        return await Recovery(parts).run(since=since, dry_run=dry_run)
+        return await running.run(since=since, dry_run=dry_run)

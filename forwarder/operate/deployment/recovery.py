@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -80,9 +80,9 @@ class Recovered:
     replayed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryParts:
-    """The ports and settings of a recovery."""
+@dataclass(slots=True, kw_only=True)
+class Recovery:
+    """One recovery. Raises `LeasesInForce`, `StoreUnavailable`, `TenancyUnavailable`, `LogUnavailable`."""
 
     log: Log
     topics: Topics
@@ -94,20 +94,16 @@ class RecoveryParts:
     target: TargetOf
     audit: Audit
     clock: Clock
+    _worker_id: str = field(default="", init=False)
+    _accounts: dict[str, Account | None] = field(default_factory=dict, init=False)
+    _blame: Blame = field(init=False)
 
-
-class Recovery:
-    """One recovery. Raises `LeasesInForce`, `StoreUnavailable`, `TenancyUnavailable`, `LogUnavailable`."""
-
-    def __init__(self, parts: RecoveryParts) -> None:
-        self._parts = parts
-        self._worker_id = ""
-        self._accounts: dict[str, Account | None] = {}
-        self._blame = Blame(Where.RECOVERY, parts.clock.sleep)
+    def __post_init__(self) -> None:
+        self._blame = Blame(Where.RECOVERY, self.clock.sleep)
 
     async def run(self, *, since: datetime | None = None, dry_run: bool = False) -> Recovered:
         """`since`: when the store was like this; by default an hour before its newest row. `dry_run`: only counts."""
-        with closing(TopicCopy(self._parts.log, self._parts.topics, self._parts.check)) as copy:
+        with closing(TopicCopy(self.log, self.topics, self.check)) as copy:
             if dry_run:
                 await self._require_no_leases()
                 since = await self._begin_at(since)
@@ -117,16 +113,16 @@ class Recovery:
                 since = await self._begin_at(since)
                 await self._exclude_workers(since)
                 await copy.read(since)
-                async with self._parts.audit.request("store.recover", since=since and since.isoformat()) as operation:
+                async with self.audit.request("store.recover", since=since and since.isoformat()) as operation:
                     recovered = await self._recover(since, copy)
                     counts = {name: count for name, count in asdict(recovered).items() if name != "since"}
                     operation.details.update(counts)
-                    await self._parts.audit.note(operation, AuditResult.DONE)
-            await self._parts.recorder.take_over((), now=self._parts.clock.now())
+                    await self.audit.note(operation, AuditResult.DONE)
+            await self.recorder.take_over((), now=self.clock.now())
             # The store has these outcomes, but perhaps not their deliveries. Consumers drop repeated events by their id.
             for messages in in_batches(copy.known()):
-                await self._parts.publisher.publish(self._parts.topics.results, messages)
-            await self._parts.store.finish(self._parts.clock.now())
+                await self.publisher.publish(self.topics.results, messages)
+            await self.store.finish(self.clock.now())
             return recovered
 
     @asynccontextmanager
@@ -137,7 +133,7 @@ class Recovery:
 
         async def keep_renewing() -> None:
             while True:
-                await self._parts.clock.sleep(_RENEWAL_SECONDS)
+                await self.clock.sleep(_RENEWAL_SECONDS)
                 with suppress(StoreUnavailable, LeasesInForce):  # the next step finds out
                     await self._renew()
 
@@ -148,19 +144,19 @@ class Recovery:
         finally:
             await cancel_all([renewing])
             with suppress(StoreUnavailable):
-                await self._parts.recorder.end_lease(self._worker_id)
+                await self.recorder.end_lease(self._worker_id)
 
     async def _exclude_workers(self, since: datetime | None) -> None:
         """Keeps workers from starting until this recovery finishes, even if this process dies."""
-        before, now = await self._others(), self._parts.clock.now()
-        await self._parts.store.begin(since, now)
+        before, now = await self._others(), self.clock.now()
+        await self.store.begin(since, now)
         if alive := [each.worker_id for each in await self._others() if each not in before]:
-            await self._parts.store.give_up(now)
+            await self.store.give_up(now)
             raise _at_work(alive)
 
     async def _begin_at(self, since: datetime | None) -> datetime | None:
         """Where to begin. An interrupted recovery wrote the newest row itself, so the next one begins where it began."""
-        broken_off = await self._parts.store.unfinished()
+        broken_off = await self.store.unfinished()
         begins = [*broken_off, *([since] if since or not broken_off else [])]
         moments = [each for each in begins if each is not None]
         if broken_off and len(moments) < len(begins):
@@ -168,40 +164,40 @@ class Recovery:
         if moments:
             return min(moments)
         # By the log's clock, by which the topics are searched: a worker's may have been wrong.
-        newest = await self._parts.store.newest()
+        newest = await self.store.newest()
         return None if newest is None else moment_of(newest) - _MARGIN
 
     async def _dry_run(self, since: datetime | None, copy: TopicCopy) -> Recovered:
         counts, behind, in_store, replayed = copy.counts(), 0, 0, 0
         for some in in_batches(copy.outcomes()):
-            standing = await self._parts.store.standing({outcome.request_id for outcome, _ in some})
+            standing = await self.store.standing({outcome.request_id for outcome, _ in some})
             behind += sum(missing or outcome.request_id in standing for outcome, missing in some)
             in_store += len(standing)
         for replays in in_batches(copy.replays()):
             undecided = {each.submission.request_id: each.replay_of or 0 for each in replays if each.outcome is None}
             failed_since = [each.outcome for each in replays if each.outcome and each.outcome.status is Status.FAILED]
             revisions = {each.submission.request_id: each.replay_of for each in replays}
-            replayed += len(await self._parts.store.replays_not_made(undecided))
+            replayed += len(await self.store.replays_not_made(undecided))
             replayed += sum(each.revision == revisions[each.request_id] for each in failed_since)
-        pending = (await self._parts.recorder.backlog(now=_ENDLESS)).due
+        pending = (await self.recorder.backlog(now=_ENDLESS)).due
         possibly_sent = max(pending + counts["undecided"] - in_store, 0) + replayed
-        return _counted(since, counts, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
+        return _counted(since, counts, behind, possibly_sent, replayed)
 
     async def _require_no_leases(self) -> None:
         """Waits for one lease to tell live workers from those that only the snapshot remembers: live ones renew it."""
         before = await self._others()
         if not before:
             return
-        await self._parts.clock.sleep(max(each.lease_seconds for each in before))
+        await self.clock.sleep(max(each.lease_seconds for each in before))
         if alive := [each.worker_id for each in await self._others() if each not in before]:
             raise _at_work(alive)
 
     async def _others(self) -> Sequence[Heartbeat]:
-        return [each for each in await self._parts.recorder.heartbeats() if each.worker_id != self._worker_id]
+        return [each for each in await self.recorder.heartbeats() if each.worker_id != self._worker_id]
 
     async def _recover(self, since: datetime | None, copy: TopicCopy) -> Recovered:
-        recorder, behind, replayed = self._parts.recorder, 0, 0
-        await recorder.take_over(await self._others(), now=self._parts.clock.now())
+        recorder, behind, replayed = self.recorder, 0, 0
+        await recorder.take_over(await self._others(), now=self.clock.now())
         await self._hold_pending()
         counts = copy.counts()
         for some in _in_turn(copy.missing()):
@@ -229,16 +225,16 @@ class Recovery:
             replayed += await self._replay(replays)
         await self._hold_pending()
         possibly_sent = len(await recorder.leased_ids(self._worker_id))
-        return _counted(since, counts, behind=behind, possibly_sent=possibly_sent, replayed=replayed)
+        return _counted(since, counts, behind, possibly_sent, replayed)
 
     async def _recognise(self, some: Iterable[Submitted]) -> None:
-        """Later submissions are compared with those of these that have an outcome from now on."""
+        """From now on later submissions are compared with those of these that have an outcome."""
         decided = (each.submission for each in some if each.outcome is not None)
-        await self._parts.store.recognise_by({each.request_id: each.natural for each in decided if each.natural})
+        await self.store.recognise_by({each.request_id: each.natural for each in decided if each.natural})
 
     async def _replay(self, replays: Sequence[Submitted]) -> int:
         """Makes replayed dead letters without an outcome pending again, and possibly sent. Returns how many."""
-        lacking = await self._parts.store.replays_not_made(
+        lacking = await self.store.replays_not_made(
             {each.submission.request_id: each.replay_of or 0 for each in replays}
         )
         arrivals = [
@@ -246,18 +242,18 @@ class Recovery:
             for each in replays
             if each.submission.request_id in lacking
         ]
-        await self._parts.recorder.ingest(self._worker_id, arrivals, now=self._parts.clock.now())
+        await self.recorder.ingest(self._worker_id, arrivals, now=self.clock.now())
         return len(lacking)
 
     async def _renew(self) -> None:
-        if not await self._parts.recorder.renew(self._worker_id, seconds=_LEASE_SECONDS):
+        if not await self.recorder.renew(self._worker_id, seconds=_LEASE_SECONDS):
             raise LeasesInForce("This recovery was stopped for so long that its lease ran out. Run it again.")
 
     async def _hold_pending(self) -> None:
         """Claims every row with work left, whenever it is due, and marks it as pushing: takeover then counts it as possibly
         sent."""
         await self._renew()
-        recorder, partitions = self._parts.recorder, range(_MAX_PARTITIONS)
+        recorder, partitions = self.recorder, range(_MAX_PARTITIONS)
         for account_id in await recorder.accounts_due(partitions, now=_ENDLESS):
             target = await self._target(account_id)
             while True:
@@ -276,8 +272,8 @@ class Recovery:
             arrival if each.outcome is None else replace(arrival, submission=replace(arrival.submission, natural=None))
             for arrival, each in zip(arrivals, some, strict=True)
         ]
-        works = await self._parts.recorder.ingest(self._worker_id, arrivals, now=self._parts.clock.now())
-        await self._parts.recorder.mark_pushing(self._worker_id, [work.id for work in works])
+        works = await self.recorder.ingest(self._worker_id, arrivals, now=self.clock.now())
+        await self.recorder.mark_pushing(self._worker_id, [work.id for work in works])
 
     async def _arrival(self, message: ConsumedMessage, submission: Submission) -> Arrival:
         # Only keys that a backup should not contain could open its card.
@@ -285,7 +281,7 @@ class Recovery:
         return Arrival(
             kept,
             message.partition,
-            self._parts.clock.now() + timedelta(seconds=await self._deadline_seconds(submission.account_id)),
+            self.clock.now() + timedelta(seconds=await self._deadline_seconds(submission.account_id)),
             held=True,
             offset=message.offset,
             timestamp_ms=message.timestamp_ms,
@@ -293,22 +289,22 @@ class Recovery:
         )
 
     async def _cancel(self, requests: Sequence[CancellationRequest]) -> None:
-        now = self._parts.clock.now()
+        now = self.clock.now()
         arrivals = [
             CancellationArrival(each, now + timedelta(seconds=await self._deadline_seconds(each.account_id)))
             for each in requests
         ]
-        await self._parts.recorder.request_cancellations(arrivals, now=now)
+        await self.recorder.request_cancellations(arrivals, now=now)
 
     async def _restore(self, outcomes: Sequence[PublishedOutcome]) -> int:
-        standing = await self._parts.store.standing({each.request_id for each in outcomes}) if outcomes else {}
+        standing = await self.store.standing({each.request_id for each in outcomes}) if outcomes else {}
         ended = [
             await self._ended(each, standing[each.request_id].id) for each in outcomes if each.request_id in standing
         ]
-        return await self._parts.store.restore(ended) if ended else 0
+        return await self.store.restore(ended) if ended else 0
 
     async def _ended(self, outcome: PublishedOutcome, work_id: int) -> Ended:
-        data, message, now = outcome.data, outcome.consumed.message, self._parts.clock.now()
+        data, message, now = outcome.data, outcome.consumed.message, self.clock.now()
         status, record, in_doubt = outcome.status, data["reservation"], outcome.status is Status.IN_DOUBT
         event = ResultEvent(
             outcome.request_id,
@@ -341,7 +337,7 @@ class Recovery:
 
     async def _account(self, account_id: str) -> Account | None:
         if account_id not in self._accounts:
-            self._accounts[account_id] = await self._parts.directory.account(account_id)
+            self._accounts[account_id] = await self.directory.account(account_id)
         return self._accounts[account_id]
 
     async def _deadline_seconds(self, account_id: str) -> int:
@@ -350,22 +346,15 @@ class Recovery:
 
     async def _target(self, account_id: str) -> str:
         account = await self._account(account_id)
-        return "" if account is None else self._parts.target(account)
+        return "" if account is None else self.target(account)
 
 
 def _counted(
-    since: datetime | None, counts: Mapping[str, int], *, behind: int, possibly_sent: int, replayed: int
+    since: datetime | None, counts: Mapping[str, int], behind: int, possibly_sent: int, replayed: int
 ) -> Recovered:
-    return Recovered(
-        since,
-        missing=counts["missing"],
-        behind=behind,
-        possibly_sent=possibly_sent,
-        cancellations=counts["cancellations"],
-        published_again=counts["known"],
-        without_request=counts["outcomes"] - behind,
-        replayed=replayed,
-    )
+    missing, cancellations, known = counts["missing"], counts["cancellations"], counts["known"]
+    without_request = counts["outcomes"] - behind
+    return Recovered(since, missing, behind, possibly_sent, cancellations, known, without_request, replayed)
 
 
 def _in_turn(missing: Iterator[Submitted]) -> Iterator[Sequence[Submitted]]:

@@ -23,7 +23,6 @@ from forwarder.process.clock import Clock, iso
 from forwarder.reservation.submission import live_account_id
 from forwarder.store.retention import GuestStore
 from forwarder.store.submissions.port import ErasureState, GuestRecord, ParkedReason
-from forwarder.tenancy.sql.admin import RetentionPolicies
 from forwarder.topics.codec import Undecodable, decode_data
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.reading import read_to_end
@@ -202,8 +201,12 @@ async def erase(
         raise WrongUsage("--phone takes a full number, of at least six digits.")
     query = GuestQuery(email, phone, reservation, workspace)
     async with open_deployment() as backend:
-        store, policies, topics = GuestStore(backend.engine), RetentionPolicies(backend.engine), backend.settings.topics
-        guests = Guests(store, policies.account_workspaces, backend.log, topics, backend.clock, backend.audit)
+        store, workspaces, topics = (
+            GuestStore(backend.engine),
+            backend.tenancy.account_workspaces,
+            backend.settings.topics,
+        )
+        guests = Guests(store, workspaces, backend.log, topics, backend.clock, backend.audit)
         seen = 0
         with progress(await store.last_id(), "Looking for the guest") as on_more:
 

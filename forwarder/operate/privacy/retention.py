@@ -2,7 +2,6 @@
 submissions: counts them, then deletes them in small batches while the workers run, audited."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -15,7 +14,6 @@ from forwarder.process.clock import Clock
 from forwarder.store.audit import AuditResult
 from forwarder.store.retention import Purger
 from forwarder.tenancy.port import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicy
-from forwarder.tenancy.sql.admin import RetentionPolicies
 
 MIN_DAYS: Final = 30
 """Submissions that finished less than this many days ago are kept: callers, webhooks and consumers still query them."""
@@ -94,12 +92,7 @@ async def change(
     if not changes:
         raise WrongUsage("Say what is to change: --reservations, --deliveries or --dead-letters.")
     async with open_deployment() as backend:
-        policies = RetentionPolicies(backend.engine)
-        async with backend.audit.operation("retention.set", workspace=workspace, **changes):
-            (policy,) = await policies.policies(workspace)
-            changed = replace(policy, **changes)
-            await policies.set_policy(changed)
-    row = _row(changed)
+        row = _row(await backend.tenancy.set_policy(workspace, **changes))
     kept = {
         "finished reservations' guests": row["reservations"],
         "ended deliveries": row["deliveries"],
@@ -114,7 +107,7 @@ async def show(
 ) -> Shown:
     """Show the number of days after which guests' data is removed."""
     async with open_deployment() as backend:
-        rows = [_row(policy) for policy in await RetentionPolicies(backend.engine).policies(workspace)]
+        rows = [_row(policy) for policy in await backend.tenancy.policies(workspace)]
     shown = [{name: _FOR_EVER if days is None else days for name, days in row.items()} for row in rows]
     return Shown(rows, Table(shown, _COLUMNS))
 
@@ -155,7 +148,7 @@ async def purge(
     async with open_deployment() as backend:
         submissions = Purge(Purger(backend.engine), backend.audit, backend.clock)
         if workspace is not None:
-            await RetentionPolicies(backend.engine).policies(workspace)  # raises for an unknown workspace
+            await backend.tenancy.policies(workspace)  # raises for an unknown workspace
         try:
             count = await submissions.count(day, workspace)
         except TooRecent as error:

@@ -17,7 +17,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.operate.command import open_deployment, stop_on_signal, text_from, unless_stopped
 from forwarder.operate.output import AsJson, Block, Shown, Table, WrongUsage, picked
 from forwarder.reservation.checks.card_numbers import find, mask, may_hold
-from forwarder.store.texts import SqlTexts
+from forwarder.store.texts import SqlTexts, StoredText
 from forwarder.topics.port import ConsumedMessage
 from forwarder.topics.reading import read_to_end
 
@@ -44,14 +44,6 @@ class Hit(NamedTuple):
     what: str
 
 
-class Piece(NamedTuple):
-    """A text that is kept, and where."""
-
-    part: str
-    key: str
-    text: str
-
-
 @dataclass(slots=True)
 class Scanned:
     """Progress through one table, topic or file. `bytes`: of its texts, in UTF-8; `hits`: the first of `found`."""
@@ -64,14 +56,14 @@ class Scanned:
     complete: bool = False
     hits: list[Hit] = field(default_factory=list)
 
-    def add(self, pieces: Sequence[Piece], look: Look) -> None:
+    def add(self, pieces: Sequence[StoredText], look: Look) -> None:
         for piece in pieces:
             self.texts += 1
             self.bytes += len(piece.text.encode("utf-8", "surrogatepass"))
             for what in sorted(look(piece.text)):
                 self.found += 1
                 if len(self.hits) < MAX_HITS_LISTED:
-                    self.hits.append(Hit(self.place, piece.part, mask(piece.key), what))
+                    self.hits.append(Hit(self.place, piece.column, mask(piece.key), what))
 
 
 def cards_in(text: str) -> Collection[str]:
@@ -100,7 +92,7 @@ def scan_file(path: Path, look: Look, progress: Scanned) -> None:
     with path.open("rb") as file:
         before, number = b"", 1
         while line := file.readline(_CHUNK):
-            progress.add([Piece("", f"line {number}", (before + line).decode("utf-8", "replace"))], look)
+            progress.add([StoredText("", f"line {number}", (before + line).decode("utf-8", "replace"))], look)
             # Long lines are read in chunks that overlap, so a value across the end of one chunk is whole in the next.
             ended = line.endswith(b"\n")
             number, before = number + ended, b"" if ended else line[-_OVERLAP:]
@@ -108,7 +100,7 @@ def scan_file(path: Path, look: Look, progress: Scanned) -> None:
     progress.complete = True
 
 
-def _pieces(consumed: ConsumedMessage) -> Iterator[Piece]:
+def _pieces(consumed: ConsumedMessage) -> Iterator[StoredText]:
     message, key = consumed.message, f"{consumed.partition}:{consumed.offset}"
     parts = (
         ("key", message.key),
@@ -117,7 +109,7 @@ def _pieces(consumed: ConsumedMessage) -> Iterator[Piece]:
     )
     for part, content in parts:
         if content:
-            yield Piece(mask(part), key, content.decode("utf-8", "replace"))
+            yield StoredText(mask(part), key, content.decode("utf-8", "replace"))
 
 
 def texts_in(value: Any) -> Iterator[str]:
@@ -210,7 +202,7 @@ async def _scan(backend: Backend, look: Look, place: Scanned) -> None:
         case "table":
             async with aclosing(SqlTexts(backend.engine).of(place.place)) as batches:
                 async for batch in batches:
-                    place.add([Piece(*each) for each in batch], look)
+                    place.add(batch, look)
             place.complete = True
         case "topic":
             async with aclosing(read_to_end(backend.log, place.place)) as messages:

@@ -3,7 +3,7 @@ interrupted."""
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -12,7 +12,7 @@ import typer
 
 from forwarder.operate.command import Commands, open_deployment, stop_on_signal
 from forwarder.operate.output import Block, Shown, Table, WrongUsage, progress
-from forwarder.operate.submissions.bulk import Yes, agreed
+from forwarder.operate.submissions.bulk import OnDone, Yes, agreed
 from forwarder.operate.submissions.dead_letters import (
     COLUMNS,
     Letter,
@@ -28,6 +28,7 @@ from forwarder.operate.submissions.dead_letters import (
 )
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
+from forwarder.process.loops import first_of
 from forwarder.reservation.failures import UNDECODABLE
 from forwarder.store.audit import AuditResult
 from forwarder.topics.dead_letters import replayed
@@ -37,9 +38,6 @@ from forwarder.topics.signing import MessageSigner
 _LETTERS_NAMED = 50
 _STEPS_A_SECOND = 10
 """How often letters are published; those of one step are published together."""
-
-OnPublished = Callable[[int], None]
-"""Called with the number of further letters that the log acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +50,26 @@ class ReplayPlan:
 
 def plan_replay(found: Sequence[tuple[Letter, LetterState]], *, by_id: bool) -> ReplayPlan:
     """Plans the open ones of `found`; undecodable ones and those whose card is gone only if the operator named them by id."""
-    by_name = {LetterState.UNDECODABLE, LetterState.CARD_GONE} if by_id else set()
-    replayable = {LetterState.OPEN} | by_name
+    replayable = {LetterState.OPEN, *([LetterState.UNDECODABLE, LetterState.CARD_GONE] if by_id else [])}
     chosen = [(letter, state) for letter, state in found if state in replayable]
     return ReplayPlan(chosen, Counter(state for _, state in found if state not in replayable))
 
 
+@dataclass(slots=True)
 class Replay:
     """Publishes letters on `topic`, at most `rate` per second. `stop` ends it between two publishes. Letters without a worker's
-    signature stay unsigned: workers refuse them."""
+    signature stay unsigned: workers refuse them. `put_back`: how many letters the log has acknowledged so far."""
 
-    def __init__(
-        self,
-        publisher: Publisher,
-        topic: str,
-        signer: MessageSigner,
-        clock: Clock,
-        *,
-        rate: float,
-        stop: asyncio.Event,
-    ) -> None:
-        self._publisher = publisher
-        self._topic = topic
-        self._signer = signer
-        self._clock = clock
-        self._rate = rate
-        self._stop = stop
-        self._due_at = clock.monotonic()
-        self.put_back = 0
-        """How many letters the log has acknowledged so far."""
+    publisher: Publisher
+    topic: str
+    signer: MessageSigner
+    clock: Clock
+    rate: float
+    stop: asyncio.Event
+    put_back: int = 0
 
     async def run_audited(
-        self, audit: Audit, plan: ReplayPlan, letters: AsyncIterable[Sequence[Message]], on_published: OnPublished
+        self, audit: Audit, plan: ReplayPlan, letters: AsyncIterable[Sequence[Message]], on_published: OnDone
     ) -> None:
         """`run` for the letters of `plan`, audited: the trail has the selection before, and the number of replayed letters
         after."""
@@ -95,27 +81,20 @@ class Replay:
                 operation.details["putBack"] = self.put_back
             await audit.note(operation, AuditResult.DONE)
 
-    async def run(self, letters: AsyncIterable[Sequence[Message]], on_published: OnPublished) -> None:
+    async def run(self, letters: AsyncIterable[Sequence[Message]], on_published: OnDone) -> None:
         """Publishes `letters` in order. Raises `LogUnavailable`, `MessageTooLarge`: then some of the last few may have been
         published."""
-        at_once = max(1, int(self._rate / _STEPS_A_SECOND))
+        at_once, due_at = max(1, int(self.rate / _STEPS_A_SECOND)), self.clock.monotonic()
         async for some in letters:
             for first in range(0, len(some), at_once):
-                # Wait, but not after `stop`.
-                pause = self._clock.sleep(self._due_at - self._clock.monotonic())
-                ends = [asyncio.ensure_future(pause), asyncio.ensure_future(self._stop.wait())]
-                try:
-                    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for end in ends:
-                        end.cancel()
-                if self._stop.is_set():
+                await first_of(self.clock.sleep(due_at - self.clock.monotonic()), self.stop.wait())
+                if self.stop.is_set():
                     return
                 step = some[first : first + at_once]
                 # Time the next step from the start of this one, late or not: do not catch up after an outage.
-                self._due_at = self._clock.monotonic() + len(step) / self._rate
-                back = [self._signer.signed_like(letter, replayed(letter)) for letter in step]
-                await self._publisher.publish(self._topic, back)
+                due_at = self.clock.monotonic() + len(step) / self.rate
+                back = [self.signer.signed_like(letter, replayed(letter)) for letter in step]
+                await self.publisher.publish(self.topic, back)
                 self.put_back += len(step)
                 on_published(len(step))
 

@@ -5,11 +5,11 @@ import csv
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
@@ -68,17 +68,19 @@ class Repair:
         """Confirms it under the PMS's id. A requested cancellation is tried for a day."""
         outcome = Confirmed(pms_reservation_id)
         async with self._settling(request_id, "confirmed", outcome) as (work, attempts, now):
-            cancel_by = now + timedelta(seconds=DEFAULT_DEADLINE_SECONDS)
-            ended = completed(work, attempts, Status.CONFIRMED, now=now, confirmed=outcome, cancel_by=cancel_by)
-            if not await self._repairs.settle(replace(ended, evidence=work.evidence)):
+            cancel_by, found = now + timedelta(seconds=DEFAULT_DEADLINE_SECONDS), work.evidence
+            ended = completed(
+                work, attempts, Status.CONFIRMED, now=now, confirmed=outcome, cancel_by=cancel_by, evidence=found
+            )
+            if not await self._repairs.settle(ended):
                 raise NotInDoubt
 
     async def reject(self, request_id: str, reason: str) -> None:
         """Rejects it: the PMS does not have it. The caller can read `reason`."""
         problem = endings.REJECTED_BY_OPERATOR.problem(mask(reason))
         async with self._settling(request_id, "rejected", Rejected(problem)) as (work, attempts, now):
-            ended = completed(work, attempts, Status.REJECTED, now=now, problem=problem)
-            if not await self._repairs.settle(replace(ended, evidence=work.evidence)):
+            ended = completed(work, attempts, Status.REJECTED, now=now, problem=problem, evidence=work.evidence)
+            if not await self._repairs.settle(ended):
                 raise NotInDoubt
 
     async def push_again(self, request_id: str, *, deadline_seconds: float) -> None:
@@ -162,8 +164,7 @@ class Settlement(BaseModel):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class LineFault:
+class LineFault(NamedTuple):
     """An error in a line, counted from 1."""
 
     line: int
@@ -173,7 +174,7 @@ class LineFault:
 def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFault]]:
     """The settlements, and the errors of lines that cannot be read. JSON if the first character is a brace. Naming a submission
     again is an error of the later line."""
-    settlements: list[Settlement] = []
+    settlements: dict[str, Settlement] = {}
     faults: list[LineFault] = []
     lines: dict[str, int] = {}
     for number, values in _json_lines(text) if text.lstrip().startswith("{") else _csv_lines(text):
@@ -188,13 +189,12 @@ def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFaul
             ]
             faults.append(LineFault(number, "; ".join(f"{where}: {says}" if where else says for where, says in told)))
             continue
-        if settlement.request_id in lines:
-            said = f"{settlement.request_id} is already on line {lines[settlement.request_id]}"
-            faults.append(LineFault(number, said))
-            continue
-        lines[settlement.request_id] = number
-        settlements.append(settlement)
-    return settlements, faults
+        first = lines.setdefault(settlement.request_id, number)
+        if first != number:
+            faults.append(LineFault(number, f"{settlement.request_id} is already on line {first}"))
+        else:
+            settlements[settlement.request_id] = settlement
+    return [*settlements.values()], faults
 
 
 def _json_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
@@ -218,13 +218,13 @@ def _csv_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
         yield rows.line_num, f"not CSV: {error}"
 
 
+@dataclass(frozen=True, slots=True)
 class Settlements:
     """Settles the submissions of a file."""
 
-    def __init__(self, repair: Repair, overview: Overview, directory: Directory) -> None:
-        self._repair = repair
-        self._overview = overview
-        self._directory = directory
+    repair: Repair
+    overview: Overview
+    directory: Directory
 
     async def plan(self, settlements: Sequence[Settlement]) -> Plan[Settlement]:
         """Chooses those whose submission is in doubt. Those already settled as the file says count as settled; refuses the rest."""
@@ -252,7 +252,7 @@ class Settlements:
         try:
             confirmed = settlement.decision is Decision.CONFIRMED
             text = (settlement.pms_reservation_id if confirmed else settlement.reason) or ""
-            await decide(self._repair, self._overview, self._directory, request_id, settlement.decision, text)
+            await decide(self.repair, self.overview, self.directory, request_id, settlement.decision, text)
         except NotInDoubt:
             known = await self._summaries([request_id])
             if request_id in known and _is_so(settlement, known[request_id]):
@@ -265,7 +265,7 @@ class Settlements:
     async def _summaries(self, request_ids: Sequence[str]) -> Mapping[str, SubmissionSummary]:
         found: dict[str, SubmissionSummary] = {}
         for first in range(0, len(request_ids), _AT_ONCE):
-            some = await self._overview.summaries(request_ids[first : first + _AT_ONCE])
+            some = await self.overview.summaries(request_ids[first : first + _AT_ONCE])
             found |= {each.request_id: each for each in some}
         return found
 
@@ -352,7 +352,7 @@ async def settle(
         raise WrongUsage("Give either --file, or one submission and what you found.")
     settlements, faults = read_settlements(text_from(file))
     if faults:
-        lines = "\n".join(f"line {fault.line}: {fault.says}" for fault in faults)
+        lines = "\n".join(f"line {number}: {says}" for number, says in faults)
         raise WrongUsage(f"{file} cannot be carried out, and nothing was changed.\n{lines}")
     if not settlements:
         raise WrongUsage(f"{file} settles nothing: it has no line.")

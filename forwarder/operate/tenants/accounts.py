@@ -76,7 +76,7 @@ def accounts_of(backend: Backend) -> "Accounts":
         return await backend.repairs.hasten(account_id, at=backend.clock.now() + _KNOWN_WITHIN)
 
     plaintext = backend.settings.environment.plaintext_to_pms
-    return Accounts(backend.tenancy, backend.sealer, plaintext=plaintext, hasten=hasten)
+    return Accounts(backend.tenancy, backend.sealer, plaintext, hasten)
 
 
 async def account_of(tenancy: TenancyAdmin, account_id: str) -> Account:
@@ -87,29 +87,22 @@ async def account_of(tenancy: TenancyAdmin, account_id: str) -> Account:
     return account
 
 
+@dataclass(frozen=True, slots=True)
 class Accounts:
     """Adds and changes the accounts of `tenancy`. `sealer` fetches the key to seal credentials with. `plaintext`: which data may
     go to other machines over plain http. `hasten` makes an account's waiting submissions due once workers know a change."""
 
-    def __init__(
-        self,
-        tenancy: TenancyAdmin,
-        sealer: Callable[[], Awaitable[Sealer]],
-        *,
-        plaintext: Plaintext = Plaintext.NOTHING,
-        hasten: Callable[[str], Awaitable[int]] | None = None,
-    ) -> None:
-        self._tenancy = tenancy
-        self._sealer = sealer
-        self._plaintext = plaintext
-        self._hasten = hasten
+    tenancy: TenancyAdmin
+    sealer: Callable[[], Awaitable[Sealer]]
+    plaintext: Plaintext = Plaintext.NOTHING
+    hasten: Callable[[str], Awaitable[int]] | None = None
 
     async def add(self, account: Account, credential: str, tls: ClientTls = SYSTEM_TLS) -> None:
         """Adds `account` with this credential and its own TLS material. Raises `UnknownKind`, `BadOptions`, `NotEncrypted`,
         `AlreadyExists`, `NotKnown`."""
         self._check(account)
         account = await self._with_tls(account, tls)
-        await self._tenancy.put_account(with_credential(account, credential, await self._sealer()))
+        await self.tenancy.put_account(with_credential(account, credential, await self.sealer()))
 
     async def change(
         self,
@@ -124,7 +117,7 @@ class Accounts:
         """Changes and returns the account. `options` replaces all of its options, or only those that it names; None removes
         one. `tls` replaces all of its TLS material. Grants obtained with an old credential are deleted. After a new address,
         credential or TLS, waiting submissions are tried at once. Raises `BadOptions`, `NotEncrypted`, `NotKnown`."""
-        account = await account_of(self._tenancy, account_id)
+        account = await account_of(self.tenancy, account_id)
         wanted = dict(options) if all_options else {**account.options, **options}
         kept = {name: value for name, value in wanted.items() if value is not None}
         changed = replace(account, options=kept, **settings)
@@ -136,24 +129,24 @@ class Accounts:
                 "That sends the credential elsewhere, and it is sealed for where it goes now: give it again."
             )
         if credential is not None:
-            changed = with_credential(changed, credential, await self._sealer())
-        await self._tenancy.put_account(changed, replace=True)
+            changed = with_credential(changed, credential, await self.sealer())
+        await self.tenancy.put_account(changed, replace=True)
         if credential is not None:
-            await self._tenancy.forget_grants(account_id, but=credential_digest(credential))
-        if self._hasten is not None and (credential, tls, changed.base_url) != (None, None, account.base_url):
-            await self._hasten(account_id)
+            await self.tenancy.forget_grants(account_id, but=credential_digest(credential))
+        if self.hasten is not None and (credential, tls, changed.base_url) != (None, None, account.base_url):
+            await self.hasten(account_id)
         return changed
 
     def _check(self, account: Account) -> None:
         check_options(account.kind, account.options)
         cards = traits_of(account.kind).cards != "none"
         needed = Plaintext.EVERYTHING if cards else Plaintext.ALL_BUT_CARDS
-        if self._plaintext < needed and not is_encrypted(account.base_url, account.options):
+        if self.plaintext < needed and not is_encrypted(account.base_url, account.options):
             raise NotEncrypted(cards=cards)
 
     async def _with_tls(self, account: Account, tls: ClientTls) -> Account:
         trust_of(tls)  # or `BadOptions`
-        key = None if tls.key is None else (await self._sealer()).seal_text(tls.key, of_client_key(account.id))
+        key = None if tls.key is None else (await self.sealer()).seal_text(tls.key, of_client_key(account.id))
         return replace(account, authorities=tls.authorities, client_certificate=tls.certificate, client_key=key)
 
 

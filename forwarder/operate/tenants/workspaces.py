@@ -2,15 +2,14 @@
 token is shown once; only its hash is kept."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import Commands, open_deployment
+from forwarder.operate.command import Commands, open_deployment, parsed
 from forwarder.operate.output import Failed, Shown, WrongUsage, fields_of, listed, picked
 from forwarder.tenancy.api_keys import (
     DEFAULT_SCOPES,
@@ -22,7 +21,7 @@ from forwarder.tenancy.api_keys import (
     write_scopes,
 )
 from forwarder.tenancy.limits import read_limit
-from forwarder.tenancy.port import ApiKey, KeyTerms, KnownKey, NotKnown, RateLimit, Workspace
+from forwarder.tenancy.port import ApiKey, KeyTerms, KnownKey, NotKnown, Workspace
 
 _COLUMNS: Final = ("id", "accounts", "keys", "webhooks", "rate", "createdAt")
 _FORM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
@@ -36,7 +35,7 @@ async def add(
     rate: Annotated[str | None, typer.Option(metavar="RATE", help=_RATE_HELP)] = None,
 ) -> Shown:
     """Add a workspace."""
-    limit = None if rate is None else _limit(rate)
+    limit = None if rate is None else parsed("--rate", read_limit, rate)
     if not _FORM.fullmatch(workspace_id):
         raise WrongUsage(
             f"ID is {workspace_id!r}; it has 1 to 64 letters of a to z, digits, and . _ : or -, and begins with a letter or digit, "
@@ -67,7 +66,7 @@ async def change(
     ],
 ) -> Shown:
     """Change the rate that all keys of a workspace share. Every process applies it within seconds."""
-    limit = None if rate == _NO_RATE else _limit(rate)
+    limit = None if rate == _NO_RATE else parsed("--rate", read_limit, rate)
     async with open_deployment() as backend:
         await backend.tenancy.limit_workspace(workspace_id, limit)
     done = "no longer has a rate" if limit is None else f"is limited to {limit}"
@@ -99,13 +98,6 @@ async def _known(backend: Backend, workspace_id: str) -> Workspace:
     raise NotKnown(f"There is no workspace {workspace_id!r}.")
 
 
-def _limit(rate: str) -> RateLimit:
-    try:
-        return read_limit(rate)
-    except ValueError as error:
-        raise WrongUsage(f"--rate: {error}") from error
-
-
 def _row(workspace: Workspace) -> dict[str, Any]:
     rate = None if workspace.limit is None else str(workspace.limit)
     return picked(workspace, "id accounts keys webhooks") | {"rate": rate, "createdAt": workspace.created_at}
@@ -118,9 +110,6 @@ COMMANDS: Commands = {"add": add, "list": list_workspaces, "show": show, "change
 
 _KEY_COLUMNS = "id name workspace test scopes rate from createdAt expiresAt lastUsedAt revokedAt".split()
 _DEFAULT = "default"
-
-T = TypeVar("T")
-Given = TypeVar("Given")
 
 _KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's identifier: key_….")]
 _MAX_NAME = 100
@@ -163,13 +152,13 @@ class _Terms:
         """Raises `WrongUsage`."""
         terms = KeyTerms()
         if self.scope:
-            terms["scopes"] = _read("--scope", read_scopes, self.scope)
+            terms["scopes"] = parsed("--scope", read_scopes, self.scope)
         if self.expires is not None:
-            terms["expires_at"] = _read("--expires", lambda text: read_expiry(text, datetime.now(UTC)), self.expires)
+            terms["expires_at"] = parsed("--expires", lambda text: read_expiry(text, datetime.now(UTC)), self.expires)
         if self.networks:
-            terms["networks"] = _read("--from", read_networks, self.networks)
+            terms["networks"] = parsed("--from", read_networks, self.networks)
         if self.rate is not None:
-            terms["limit"] = None if self.rate == _DEFAULT else _read("--rate", read_limit, self.rate)
+            terms["limit"] = None if self.rate == _DEFAULT else parsed("--rate", read_limit, self.rate)
         if self.name is not None:
             if len(self.name) > _MAX_NAME or not self.name.isprintable():
                 raise WrongUsage(
@@ -223,13 +212,6 @@ async def revoke(key_id: _KeyId) -> Shown:
     async with open_deployment() as backend:
         await backend.tenancy.revoke_key(key_id)
     return Shown({"id": key_id, "revoked": True}, f"Key {key_id} is revoked.")
-
-
-def _read(option: str, read: Callable[[Given], T], given: Given) -> T:
-    try:
-        return read(given)
-    except ValueError as error:
-        raise WrongUsage(f"{option}: {error}") from error
 
 
 def _terms_of(key: ApiKey) -> dict[str, Any]:

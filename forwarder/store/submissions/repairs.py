@@ -264,6 +264,10 @@ class NotedGap(NamedTuple):
     resumed_at: int
     noted_at: datetime
 
+    @property
+    def missing(self) -> int | None:
+        return self.resumed_at - self.position if self.resumed_at > self.position else None
+
 
 class RoundGap(NamedTuple):
     """`known`: request ids of submissions from within the gap that the store has. `since`: when the last submission before the gap
@@ -297,7 +301,7 @@ class Places:
     async def gaps(self) -> Sequence[NotedGap]:
         """The gaps not accepted yet, in the order in which they were found."""
         rows = await self._database.read(sa.select(log_gaps).order_by(_gap.noted_at, _gap.topic, _gap.partition))
-        return [NotedGap(row.topic, row.partition, row.position, row.resumed_at, row.noted_at) for row in rows]
+        return [NotedGap(*row) for row in rows]
 
     async def around(self, gap: NotedGap) -> RoundGap:
         """The submissions around a gap of the requests topic, among the newest ones."""

@@ -1,13 +1,15 @@
 """Operators' changes to workspaces, keys and accounts, and how long each workspace keeps its guests' data."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import asdict, fields, replace
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from sqlalchemy import ColumnElement, Row, ScalarSelect, Table, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from forwarder.process.clock import iso
 from forwarder.process.enlistment import tell
 from forwarder.tenancy.api_keys import new_key_id, new_token, token_hash, write_networks, write_scopes
 from forwarder.tenancy.limits import shared_by
@@ -58,23 +60,38 @@ _WORKSPACES = select(
 )
 
 
-class TenancyAdmin:
-    """Operators' changes to workspaces, keys and accounts. Raises `AlreadyExists`, `NotKnown`, `TenancyUnavailable`."""
+Audited = Callable[..., AbstractAsyncContextManager[object]]
+"""Audits an operation while its change is made. Called with the action, and with `workspace`, `target` and details by name."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+_DAYS = (workspaces.c.reservation_days, workspaces.c.delivery_days, workspaces.c.dead_letter_days)
+
+
+class TenancyAdmin:
+    """Operators' changes to workspaces, keys and accounts, each audited by `audited`, if that is given. Raises `AlreadyExists`,
+    `NotKnown`, `TenancyUnavailable`."""
+
+    def __init__(self, engine: AsyncEngine, audited: Audited = lambda _action, **_about: nullcontext()) -> None:
         self._engine = engine
+        self._audited = audited
+
+    @asynccontextmanager
+    async def _changing(self, action: str, **about: Any) -> AsyncIterator[AsyncConnection]:
+        async with self._audited(action, **about), transaction(self._engine, writes=True) as connection:
+            yield connection
 
     async def add_workspace(self, workspace_id: str, limit: RateLimit | None = None) -> None:
-        new = insert_into(self._engine, workspaces).values(id=workspace_id, **_columns(KeyTerms(limit=limit)))
-        async with transaction(self._engine, writes=True) as connection:
+        terms = KeyTerms() if limit is None else KeyTerms(limit=limit)
+        new = insert_into(self._engine, workspaces).values(id=workspace_id, **_columns(terms))
+        async with self._changing("workspace.add", workspace=workspace_id, **_texts(terms)) as connection:
             added = await connection.execute(new.on_conflict_do_nothing().returning(workspaces.c.id))
             if added.one_or_none() is None:
                 raise AlreadyExists(f"There is a workspace {workspace_id!r} already.")
 
     async def limit_workspace(self, workspace_id: str, limit: RateLimit | None) -> None:
         """Sets the limit that its keys share, or removes it."""
-        of_it = update(workspaces).where(workspaces.c.id == workspace_id).values(_columns(KeyTerms(limit=limit)))
-        async with transaction(self._engine, writes=True) as connection:
+        terms = KeyTerms(limit=limit)
+        of_it = update(workspaces).where(workspaces.c.id == workspace_id).values(_columns(terms))
+        async with self._changing("workspace.change", workspace=workspace_id, **_texts(terms)) as connection:
             if not (await connection.execute(of_it)).rowcount:
                 raise NotKnown(f"There is no workspace {workspace_id!r}.")
 
@@ -91,7 +108,7 @@ class TenancyAdmin:
     async def remove_workspace(self, workspace_id: str) -> None:
         """Removes a workspace without accounts and webhooks, and its keys. Raises `InUse`."""
         theirs = select(api_keys.c.id).where(api_keys.c.workspace_id == workspace_id)
-        async with transaction(self._engine, writes=True) as connection:
+        async with self._changing("workspace.remove", workspace=workspace_id) as connection:
             row = (await connection.execute(_WORKSPACES.where(workspaces.c.id == workspace_id))).one_or_none()
             if row is None:
                 raise NotKnown(f"There is no workspace {workspace_id!r}.")
@@ -110,13 +127,11 @@ class TenancyAdmin:
         """A new key and its token, which is shown only here and stored nowhere."""
         key = ApiKey(new_key_id(), workspace_id, test, **terms)
         token = new_token(await shared_key(self._engine, "token-key"), test=test)
-        given = KeyTerms(
-            limit=key.limit, scopes=key.scopes, expires_at=key.expires_at, networks=key.networks, name=key.name
-        )
+        whole = {**terms, "scopes": key.scopes, "networks": key.networks}
         new = insert_into(self._engine, api_keys).values(
-            id=key.id, workspace_id=workspace_id, token_hash=token_hash(token), test=test, **_columns(given)
+            id=key.id, workspace_id=workspace_id, token_hash=token_hash(token), test=test, **_columns(whole)
         )
-        async with transaction(self._engine, writes=True) as connection:
+        async with self._changing("key.add", workspace=workspace_id, test=test, **_texts(terms)) as connection:
             await _require_workspace(connection, workspace_id)
             await connection.execute(new)
             tell(target=key.id)
@@ -125,7 +140,7 @@ class TenancyAdmin:
     async def change_key(self, key_id: str, **terms: Unpack[KeyTerms]) -> KnownKey:
         """Changes the given terms; returns the changed key."""
         values = _columns(terms)
-        async with transaction(self._engine, writes=True) as connection:
+        async with self._changing("key.change", target=key_id, **_texts(terms)) as connection:
             if values:
                 await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(values))
             row = (await connection.execute(_KNOWN_KEYS.where(api_keys.c.id == key_id))).one_or_none()
@@ -137,7 +152,7 @@ class TenancyAdmin:
     async def revoke_key(self, key_id: str) -> None:
         revoked_at = func.coalesce(api_keys.c.revoked_at, func.current_timestamp())
         revoked = update(api_keys).where(api_keys.c.id == key_id).values(revoked_at=revoked_at)
-        async with transaction(self._engine, writes=True) as connection:
+        async with self._changing("key.revoke", target=key_id) as connection:
             workspace = await connection.scalar(revoked.returning(api_keys.c.workspace_id))
             if workspace is None:
                 raise NotKnown(f"There is no key {key_id!r}.")
@@ -158,14 +173,17 @@ class TenancyAdmin:
 
     async def put_account(self, account: Account, *, replace: bool = False) -> None:
         """Add an account; with `replace`, overwrite the one with that id in the same workspace."""
+        workspace_id = account.workspace_id
+        about: dict[str, Any] = {"workspace": workspace_id, "target": account.id, "kind": account.kind}
         new = insert_into(self._engine, integration_accounts).values(asdict(account))
+        put = new.on_conflict_do_nothing()
         if replace:
-            own = integration_accounts.c.workspace_id == account.workspace_id
+            own = integration_accounts.c.workspace_id == workspace_id
             put = new.on_conflict_do_update(index_elements=["id"], set_=asdict(account), where=own)
-        else:
-            put = new.on_conflict_do_nothing()
-        async with transaction(self._engine, writes=True) as connection:
-            await _require_workspace(connection, account.workspace_id)
+            known = [each for each in await self.accounts(workspace_id) if each.id == account.id]
+            about |= {"changed": _changed(known[0], account)} if known else {}
+        async with self._changing("account.change" if replace else "account.add", **about) as connection:
+            await _require_workspace(connection, workspace_id)
             if (await connection.execute(put.returning(integration_accounts.c.id))).one_or_none() is None:
                 raise AlreadyExists(f"There is an account {account.id!r} already.")
 
@@ -182,7 +200,7 @@ class TenancyAdmin:
 
     async def pause(self, account_id: str, *, paused: bool) -> None:
         changed = update(integration_accounts).where(integration_accounts.c.id == account_id).values(paused=paused)
-        async with transaction(self._engine, writes=True) as connection:
+        async with self._changing("account.pause" if paused else "account.resume", target=account_id) as connection:
             workspace = await connection.scalar(changed.returning(integration_accounts.c.workspace_id))
             if workspace is None:
                 raise NotKnown(f"There is no account {account_id!r}.")
@@ -191,46 +209,10 @@ class TenancyAdmin:
     async def forget_grants(self, account_id: str, *, but: str) -> None:
         """Forget the grants of every credential of the account but the one with the digest `but`."""
         forgotten = delete(grants).where(grants.c.account_id == account_id, grants.c.credential != but)
-        async with transaction(self._engine, writes=True) as connection:
+        async with self._changing("account.forget_grants", target=account_id) as connection:
             await connection.execute(forgotten)
 
-
-def _known(row: Row[Any]) -> KnownKey:
-    moments = (None if each is None else in_utc(each) for each in (row.revoked_at, row.used_at))
-    return KnownKey(replace(key_of(row), name=row.name), in_utc(row.created_at), *moments)
-
-
-def _columns(terms: KeyTerms) -> dict[str, Any]:
-    columns: dict[str, Any] = {}
-    if "limit" in terms:
-        limit = terms["limit"]
-        columns["limit_requests"] = None if limit is None else limit.requests
-        columns["limit_seconds"] = None if limit is None else limit.seconds
-    if "scopes" in terms:
-        columns["scopes"] = write_scopes(terms["scopes"])
-    if "expires_at" in terms:
-        columns["expires_at"] = terms["expires_at"]
-    if "networks" in terms:
-        columns["networks"] = write_networks(terms["networks"])
-    if "name" in terms:
-        columns["name"] = terms["name"]
-    return columns
-
-
-async def _require_workspace(connection: AsyncConnection, workspace_id: str) -> None:
-    found = await connection.execute(select(workspaces.c.id).where(workspaces.c.id == workspace_id))
-    if found.one_or_none() is None:
-        raise NotKnown(f"There is no workspace {workspace_id!r}.")
-
-
-_DAYS = (workspaces.c.reservation_days, workspaces.c.delivery_days, workspaces.c.dead_letter_days)
-
-
-class RetentionPolicies:
-    """On PostgreSQL or SQLite."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
+    # --- how long each workspace keeps its guests' data ---
 
     async def policies(self, workspace_id: str | None = None) -> Sequence[RetentionPolicy]:
         """The policies of one workspace or all, ordered by id. Raises `NotKnown` if there is no such workspace."""
@@ -242,13 +224,14 @@ class RetentionPolicies:
             raise NotKnown(f"There is no workspace {workspace_id!r}.")
         return found
 
-    async def set_policy(self, policy: RetentionPolicy) -> None:
-        """Sets the policy. Raises `NotKnown` if there is no such workspace."""
-        days = {name: value for name, value in asdict(policy).items() if name != "workspace_id"}
-        changed = update(workspaces).where(workspaces.c.id == policy.workspace_id).values(days)
-        async with transaction(self._engine, writes=True) as connection:
-            if (await connection.execute(changed)).rowcount == 0:
-                raise NotKnown(f"There is no workspace {policy.workspace_id!r}.")
+    async def set_policy(self, workspace_id: str, **days: int | None) -> RetentionPolicy:
+        """Sets these fields of the policy; returns it whole. Raises `NotKnown` if there is no such workspace."""
+        of_it = update(workspaces).where(workspaces.c.id == workspace_id).values(days)
+        async with self._changing("retention.set", workspace=workspace_id, **days) as connection:
+            row = (await connection.execute(of_it.returning(workspaces.c.id, *_DAYS))).one_or_none()
+            if row is None:
+                raise NotKnown(f"There is no workspace {workspace_id!r}.")
+        return RetentionPolicy(*row)
 
     async def account_workspaces(self) -> dict[str, str]:
         wanted = select(integration_accounts.c.id, integration_accounts.c.workspace_id)
@@ -257,3 +240,64 @@ class RetentionPolicies:
     async def endpoint_workspaces(self) -> dict[str, str]:
         wanted = select(webhook_endpoints.c.id, webhook_endpoints.c.workspace_id)
         return {row.id: row.workspace_id for row in await read(self._engine, wanted)}
+
+
+def _known(row: Row[Any]) -> KnownKey:
+    moments = (None if each is None else in_utc(each) for each in (row.revoked_at, row.used_at))
+    return KnownKey(replace(key_of(row), name=row.name), in_utc(row.created_at), *moments)
+
+
+_WRITTEN: Final[Mapping[str, Callable[[Any], str]]] = {
+    "limit": str,
+    "scopes": write_scopes,
+    "expires_at": iso,
+    "networks": write_networks,
+    "name": str,
+}
+_AUDITED_AS: Final = {"limit": "rate", "expires_at": "expires", "networks": "from"}
+
+
+def _texts(terms: Mapping[str, Any]) -> dict[str, str | None]:
+    """The terms for the audit trail."""
+    return {
+        _AUDITED_AS.get(name, name): None if value is None else _WRITTEN[name](value) for name, value in terms.items()
+    }
+
+
+def _columns(terms: Mapping[str, Any]) -> dict[str, Any]:
+    columns = {name: value for name, value in terms.items() if name != "limit"}
+    for name in columns.keys() & {"scopes", "networks"}:
+        columns[name] = _WRITTEN[name](columns[name])
+    if "limit" in terms:
+        limit: RateLimit | None = terms["limit"]
+        columns["limit_requests"] = None if limit is None else limit.requests
+        columns["limit_seconds"] = None if limit is None else limit.seconds
+    return columns
+
+
+_SHOWN: Final = frozenset(
+    "kind base_url concurrency rate_per_second deadline_seconds duplicate_window_seconds similar skipped_checks settles_seconds "
+    "same_pms_before".split()
+)
+"""The fields of an account whose values are no secret."""
+
+
+def _changed(before: Account, after: Account) -> dict[str, Any]:
+    """The changed fields: their old and new values; of the others, which may be secret or long, and of options, only that they
+    changed."""
+    changed: dict[str, Any] = {}
+    for each in fields(Account):
+        old, new = getattr(before, each.name), getattr(after, each.name)
+        if old == new:
+            continue
+        if each.name == "options":
+            changed |= {f"options.{name}": "changed" for name in {*old, *new} if old.get(name) != new.get(name)}
+        else:
+            changed[each.name] = {"from": old, "to": new} if each.name in _SHOWN else "changed"
+    return changed
+
+
+async def _require_workspace(connection: AsyncConnection, workspace_id: str) -> None:
+    found = await connection.execute(select(workspaces.c.id).where(workspaces.c.id == workspace_id))
+    if found.one_or_none() is None:
+        raise NotKnown(f"There is no workspace {workspace_id!r}.")

@@ -11,7 +11,7 @@ from forwarder.housekeeping.service import RetentionSweeper
 from forwarder.process.clock import SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.store.retention import GuestStore
-from forwarder.tenancy.sql.admin import RetentionPolicies
+from forwarder.tenancy.sql.admin import TenancyAdmin
 
 
 class _In2030(SystemClock):
@@ -21,7 +21,7 @@ class _In2030(SystemClock):
 
 async def main(database_url: str) -> None:
     engine = open_engine(database_url)
-    await RetentionSweeper(GuestStore(engine), RetentionPolicies(engine), _In2030()).sweep()
+    await RetentionSweeper(GuestStore(engine), TenancyAdmin(engine), _In2030()).sweep()
     await asyncio.Event().wait()
 
 

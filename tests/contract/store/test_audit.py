@@ -11,13 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.operate.submissions.settle import NotInDoubt, Repair
 from forwarder.oversight.audit import Actor, Audit, acting_as
-from forwarder.oversight.tenancy import AuditedTenancy
 from forwarder.store.audit import AuditEntry, AuditFilter, AuditResult
 from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.store.tables import audit as table
 from forwarder.store.tables import audit_head
 from forwarder.tenancy.port import Account, NotKnown, TenancyUnavailable
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.database import api_keys
 from tests.support.memory.clock import ManualClock
 
@@ -36,8 +36,8 @@ def audit(trail: AuditTrail) -> Audit:
 
 
 @pytest.fixture
-def tenancy(engine: AsyncEngine, audit: Audit) -> AuditedTenancy:
-    return AuditedTenancy(engine, audit)
+def tenancy(engine: AsyncEngine, audit: Audit) -> TenancyAdmin:
+    return TenancyAdmin(engine, audit.operation)
 
 
 async def entries(trail: AuditTrail) -> Sequence[AuditEntry]:
@@ -45,7 +45,7 @@ async def entries(trail: AuditTrail) -> Sequence[AuditEntry]:
 
 
 async def test_each_change_of_a_tenant_says_who_did_it_from_where_and_to_what(
-    tenancy: AuditedTenancy, trail: AuditTrail
+    tenancy: TenancyAdmin, trail: AuditTrail
 ) -> None:
     with acting_as(ANNA):
         await tenancy.add_workspace("ws-1")
@@ -76,7 +76,7 @@ async def test_each_change_of_a_tenant_says_who_did_it_from_where_and_to_what(
 
 
 async def test_what_cannot_be_audited_is_not_done(
-    engine: AsyncEngine, tenancy: AuditedTenancy, trail: AuditTrail
+    engine: AsyncEngine, tenancy: TenancyAdmin, trail: AuditTrail
 ) -> None:
     await tenancy.add_workspace("ws-1")
     key, _ = await tenancy.add_key("ws-1")
@@ -117,7 +117,7 @@ async def test_what_goes_to_the_log_is_audited_before(audit: Audit, trail: Audit
     ]
 
 
-async def test_concurrent_appends_are_numbered_without_a_gap(tenancy: AuditedTenancy, trail: AuditTrail) -> None:
+async def test_concurrent_appends_are_numbered_without_a_gap(tenancy: TenancyAdmin, trail: AuditTrail) -> None:
     await asyncio.gather(*(tenancy.add_workspace(f"ws-{number}") for number in range(20)))
     assert [each.number for each in await entries(trail)] == [*range(1, 21)]
     assert await trail.last() == 20

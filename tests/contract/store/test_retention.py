@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from forwarder.store.submissions.port import Arrival, CancellationArrival, Dupli
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import parked_cancellations, reservations, webhook_deliveries
 from forwarder.tenancy.port import Account, RetentionPolicy
-from forwarder.tenancy.sql.admin import RetentionPolicies, TenancyAdmin
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Topics
 from tests.support.memory.clock import ManualClock
@@ -72,7 +72,7 @@ class Desk:
         self.guests = GuestStore(engine)
         self.reader = Reader(engine)
         self.deliveries = Deliveries(engine)
-        self.policies = RetentionPolicies(engine)
+        self.policies = TenancyAdmin(engine)
         self.clock = HurriedClock(IN_2030)
 
     async def open(self) -> None:
@@ -104,7 +104,7 @@ class Desk:
                 await connection.execute(text(copied))
 
     async def sweep(self, policy: RetentionPolicy = POLICY) -> None:
-        await self.policies.set_policy(policy)
+        await self.policies.set_policy(**asdict(policy))
         await RetentionSweeper(self.guests, self.policies, self.clock).sweep()
 
     async def anonymous(self) -> list[int]:
@@ -373,7 +373,7 @@ async def test_more_than_a_batch_is_swept_by_several_at_once(desk: Desk) -> None
 async def test_a_sweep_that_is_killed_is_finished_by_the_next(desk: Desk, migrated_url: str) -> None:
     (work,) = await desk.finish(1)
     await desk.multiply(work, many := 40 * BATCH)
-    await desk.policies.set_policy(POLICY)
+    await desk.policies.set_policy(**asdict(POLICY))
     command = (sys.executable, "-m", "tests.contract.store.sweeping_child", migrated_url)
     child = await asyncio.create_subprocess_exec(*command)
     while not await desk.anonymous():
@@ -396,7 +396,7 @@ async def test_a_hundred_thousand_are_swept_in_short_transactions(desk: Desk, mo
     """The longest transaction is what a reservation can be held up by."""
     (work,) = await desk.finish(1)
     await desk.multiply(work, 100_000)
-    await desk.policies.set_policy(POLICY)
+    await desk.policies.set_policy(**asdict(POLICY))
     took: list[float] = []
     step = desk.guests.anonymize_finished
 

@@ -745,18 +745,16 @@ async def _recovery(ten: Ten) -> None:
             signer=TRUSTING,
         )
         recovery = recover.Recovery(
-            recover.RecoveryParts(
-                log=log,
-                topics=TOPICS,
-                publisher=publisher,
-                recorder=Recorder(ten.engine),
-                store=StoreRecovery(ten.engine),
-                directory=Accounts(),
-                check=check,
-                target=lambda _account: "",
-                audit=audit_on(ten.engine, clock),
-                clock=clock,
-            )
+            log=log,
+            topics=TOPICS,
+            publisher=publisher,
+            recorder=Recorder(ten.engine),
+            store=StoreRecovery(ten.engine),
+            directory=Accounts(),
+            check=check,
+            target=lambda _account: "",
+            audit=audit_on(ten.engine, clock),
+            clock=clock,
         )
         await recovery.run()
     async with ten.engine.connect() as connection:
