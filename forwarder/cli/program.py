@@ -57,7 +57,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.operate.deployment.recover_command:recover",
         "After a restore: bring the database up to date from the topics, or accept topics that were recreated.",
     ),
-    "purge": ("forwarder.operate.privacy.retention:purge", "Delete submissions that were finished before a day."),
+    "purge": ("forwarder.operate.privacy.guests:purge", "Delete submissions that were finished before a day."),
     "migrate": ("forwarder.operate.deployment.topics:migrate", "Create or upgrade the database tables."),
 }
 """Each command by name: its location, as `load` takes it, and its line in the list of commands, which is also how its own help
@@ -97,7 +97,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
         "The audit trail: who did what, from where, and with what result.",
     ),
     "retention": (
-        "forwarder.operate.privacy.retention:COMMANDS",
+        "forwarder.operate.privacy.guests:RETENTION",
         "How long workspaces keep their guests' data.",
     ),
     "guests": ("forwarder.operate.privacy.guests:COMMANDS", "Guests: erase one from all stored data."),

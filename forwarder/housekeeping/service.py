@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from operator import add
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -176,40 +177,35 @@ def show_work(work: Backlog, max_accounts: int) -> None:
         return (names.get(each.account_id, _OTHER),)
 
     accounts = work.accounts
-    _sum(metrics.PENDING, ((with_state(each), each.work.pending) for each in accounts))
-    _highest(
-        metrics.OLDEST_PENDING_SECONDS, ((with_state(each), age(each.work.oldest_pending_at)) for each in accounts)
+    _fold(metrics.PENDING, add, ((with_state(each), each.work.pending) for each in accounts))
+    _fold(
+        metrics.OLDEST_PENDING_SECONDS, max, ((with_state(each), age(each.work.oldest_pending_at)) for each in accounts)
     )
-    _sum(metrics.DUE, ((with_state(each), each.work.due) for each in accounts))
-    _highest(metrics.OLDEST_DUE_SECONDS, ((with_state(each), age(each.work.oldest_due_at)) for each in accounts))
+    _fold(metrics.DUE, add, ((with_state(each), each.work.due) for each in accounts))
+    _fold(metrics.OLDEST_DUE_SECONDS, max, ((with_state(each), age(each.work.oldest_due_at)) for each in accounts))
     real = [each for each in accounts if each.state is not AccountState.TEST]
-    _sum(metrics.IN_DOUBT, ((named(each), each.work.in_doubt) for each in real))
-    _highest(metrics.OLDEST_IN_DOUBT_SECONDS, ((named(each), age(each.work.oldest_in_doubt_at)) for each in real))
+    _fold(metrics.IN_DOUBT, add, ((named(each), each.work.in_doubt) for each in real))
+    _fold(metrics.OLDEST_IN_DOUBT_SECONDS, max, ((named(each), age(each.work.oldest_in_doubt_at)) for each in real))
     metrics.OPEN_DEAD_LETTERS.replace({(name,): count for name, count in work.failed_by_class.items()})
     metrics.SET_ASIDE.replace({(each.failure_class,): each.messages for each in work.set_aside})
     metrics.KEYS_ENDING.replace({(): work.keys_ending})
     metrics.STORE_BYTES.replace({(): work.size_bytes})
     every_state = [((state.value,), 0.0) for state in AccountState]
-    _sum(metrics.ACCOUNTS, [*every_state, *(((each.state.value,), 1.0) for each in accounts)])
+    _fold(metrics.ACCOUNTS, add, [*every_state, *(((each.state.value,), 1.0) for each in accounts)])
 
     most = sorted(work.endpoints, key=lambda each: each.pending, reverse=True)
     endpoints = [(((each.endpoint_id if place < max_accounts else _OTHER),), each) for place, each in enumerate(most)]
-    _sum(metrics.WEBHOOKS_PENDING, ((name, each.pending) for name, each in endpoints))
-    _highest(metrics.WEBHOOKS_OLDEST_DUE_SECONDS, ((name, age(each.first_due_at)) for name, each in endpoints))
+    _fold(metrics.WEBHOOKS_PENDING, add, ((name, each.pending) for name, each in endpoints))
+    _fold(metrics.WEBHOOKS_OLDEST_DUE_SECONDS, max, ((name, age(each.first_due_at)) for name, each in endpoints))
 
 
-def _sum(gauge: SnapshotGauge, numbers: Iterable[tuple[tuple[str, ...], float]]) -> None:
-    sums: dict[tuple[str, ...], float] = {}
+def _fold(
+    gauge: SnapshotGauge, combine: Callable[[float, float], float], numbers: Iterable[tuple[tuple[str, ...], float]]
+) -> None:
+    found: dict[tuple[str, ...], float] = {}
     for labels, number in numbers:
-        sums[labels] = sums.get(labels, 0.0) + number
-    gauge.replace(sums)
-
-
-def _highest(gauge: SnapshotGauge, numbers: Iterable[tuple[tuple[str, ...], float]]) -> None:
-    highest: dict[tuple[str, ...], float] = {}
-    for labels, number in numbers:
-        highest[labels] = max(highest.get(labels, 0.0), number)
-    gauge.replace(highest)
+        found[labels] = combine(found.get(labels, 0.0), number)
+    gauge.replace(found)
 
 
 BATCH = 50

@@ -46,13 +46,12 @@ class AuditTrail:
             found = found.where(_row.number < before)
         if wanted.since is not None:
             found = found.where(_row.at >= wanted.since)
-        if wanted.actor is not None:
-            found = found.where(_row.actor == wanted.actor)
+        for column, value in ((_row.actor, wanted.actor), (_row.workspace_id, wanted.workspace_id)):
+            if value is not None:
+                found = found.where(column == value)
         if wanted.action is not None:
             of_noun = _row.action.startswith(f"{wanted.action}.", autoescape=True)
             found = found.where(or_(_row.action == wanted.action, of_noun))
-        if wanted.workspace_id is not None:
-            found = found.where(_row.workspace_id == wanted.workspace_id)
         return [AuditEntry(**row._mapping) for row in await self._database.read(found)]
 
     async def last(self) -> int:

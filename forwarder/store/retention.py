@@ -5,7 +5,6 @@ confirmed one leaves its request id among the duplicates, as a duplicate of itse
 used again, it is not booked again."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from functools import cache
 from typing import Any, Final
@@ -300,14 +299,6 @@ def _json(value: Any) -> str:
     return to_json(value, inf_nan_mode="null").decode()
 
 
-@dataclass(frozen=True, slots=True)
-class Purged:
-    """The progress of a walk. `last`: the id of the last row read; None: there are no more."""
-
-    last: int | None
-    deleted: int = 0
-
-
 class Purger:
     """Deletes submissions that finished before the day `before` (see `FINISHED_DAY`), of one workspace, or of all if `workspace_id`
     is None. Raises `StoreUnavailable`."""
@@ -319,8 +310,11 @@ class Purger:
         found = sa.select(sa.func.count()).select_from(reservations).where(*_finished(before, workspace_id))
         return int((await self._database.read(found))[0][0])
 
-    async def delete_some(self, before: date, workspace_id: str | None, *, after: int, limit: int) -> Purged:
-        """Deletes the finished ones among the next `limit` rows with ids above `after`."""
+    async def delete_some(
+        self, before: date, workspace_id: str | None, *, after: int, limit: int
+    ) -> tuple[int | None, int]:
+        """Deletes the finished ones among the next `limit` rows with ids above `after`. Returns the id of the last row read, None
+        where there are no more, and how many were deleted."""
         # Ids follow the order of ingestion: once a row is too recent, all later ones are.
         span = (
             sa.select(_row.id, _row.created_at).where(_row.id > after).order_by(_row.id).limit(limit).subquery("span")
@@ -328,7 +322,7 @@ class Purger:
         early = sa.select(sa.func.max(span.c.id).label("last")).where(span.c.created_at < _begin(before))
         ends = (await self._database.read(early))[0]
         if ends.last is None:
-            return Purged(None)
+            return None, 0
         async with self._database.transaction() as connection:
             columns = (_row.id, _row.request_id, _row.account_id, _row.status, _row.accepted_at, _row.fingerprint)
             walked = sa.select(*columns).where(_row.id > after, _row.id <= ends.last, *_finished(before, workspace_id))
@@ -352,7 +346,7 @@ class Purger:
             if gone:
                 named = sa.delete(reservations).where(key_among(_row.id, sa.select(batch_of(_row.id).c.id)))
                 await connection.execute(named, {BATCH: key_batch("id", [row.id for row in gone])})
-        return Purged(ends.last, len(gone))
+        return ends.last, len(gone)
 
     async def mark(self, before: date, *, now: datetime) -> None:
         """Records, before anything is deleted, that the store may lack submissions that finished before that day."""

@@ -9,17 +9,16 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 from urllib.request import urlopen
 
-from forwarder.assembly.backend import database_of, held_secrets, open_log
+from forwarder.assembly.backend import held_secrets
 from forwarder.assembly.start import settings_and_logging
-from forwarder.operate.command import require_data
 from forwarder.operate.deployment.conditions import some, span
-from forwarder.operate.deployment.status import groups_of, valid_sealing_keys
+from forwarder.operate.deployment.status import groups_of, open_status, valid_sealing_keys
 from forwarder.operate.output import Grid, Shown
 from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.oversight.backlog import GroupLag, read_lag
-from forwarder.process.clock import Clock, SystemClock
+from forwarder.process.clock import Clock
 from forwarder.settings import Distributed, Embedded, Settings
-from forwarder.store.engine import Engine, open_engine
+from forwarder.store.engine import Engine
 from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import applied_revisions, is_current
 from forwarder.store.submissions.port import StoreUnavailable
@@ -226,13 +225,8 @@ async def _simulator(url: str | None) -> Step:
 @asynccontextmanager
 async def open_doctor(settings: Settings) -> AsyncIterator[Checked]:
     """Opens the deployment of `settings`. Raises `Failed` as `require_data`."""
-    require_data(settings)
-    engine = open_engine(database_of(settings), pool_size=2)
-    try:
-        async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
-            yield Checked(settings, log, engine, TenancyAdmin(engine), SystemClock())
-    finally:
-        await engine.dispose()
+    async with open_status(settings) as opened:
+        yield Checked(settings, opened.log, opened.engine, TenancyAdmin(opened.engine), opened.clock)
 
 
 def _where(backend: Embedded | Distributed) -> str:

@@ -119,16 +119,18 @@ class TopicCopy:
         return self._submitted(_IS_REPLAY)
 
     def cancellations(self) -> Iterator[CancellationRequest]:
-        for row in self._rows(f"SELECT {_MESSAGE} FROM requests r WHERE r.cancels {_ORDER}"):
+        for row in self._file.execute(f"SELECT {_MESSAGE} FROM requests r WHERE r.cancels {_ORDER}"):
             yield decode_cancellation(_read(self._topics.requests, row).message)
 
     def outcomes(self) -> Iterator[tuple[PublishedOutcome, bool]]:
         """The last outcome of each submission, if the store lacks it; and whether the store lacks the submission as well."""
-        for row in self._rows(f"SELECT {_MESSAGE}, {_OF_MISSING} FROM outcomes o WHERE {_IS_LAST} ORDER BY o.rowid"):
+        for row in self._file.execute(
+            f"SELECT {_MESSAGE}, {_OF_MISSING} FROM outcomes o WHERE {_IS_LAST} ORDER BY o.rowid"
+        ):
             yield self._outcome(row), bool(row[-1])
 
     def known(self) -> Iterator[Message]:
-        for row in self._rows(f"SELECT {_MESSAGE} FROM outcomes WHERE NOT lacking ORDER BY rowid"):
+        for row in self._file.execute(f"SELECT {_MESSAGE} FROM outcomes WHERE NOT lacking ORDER BY rowid"):
             yield _read(self._topics.results, row).message
 
     def counts(self) -> Mapping[str, int]:
@@ -183,7 +185,7 @@ class TopicCopy:
     def _submitted(self, condition: str) -> Iterator[Submitted]:
         columns = ", ".join(f"{table}.{name}" for table in "ro" for name in _MESSAGE.split(", "))
         joined = f"requests r LEFT JOIN outcomes o ON o.request_id = r.request_id AND {_IS_LAST}"
-        for row in self._rows(f"SELECT {columns}, r.revision FROM {joined} WHERE {condition} {_ORDER}"):
+        for row in self._file.execute(f"SELECT {columns}, r.revision FROM {joined} WHERE {condition} {_ORDER}"):
             message = _read(self._topics.requests, row)
             outcome = None if row[6] is None else self._outcome(row[6:])
             yield Submitted(message, decode_submission(message.message), outcome, row[-1])
@@ -199,9 +201,6 @@ class TopicCopy:
 
     def _all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         return self._file.execute(statement, parameters).fetchall()
-
-    def _rows(self, statement: str) -> Iterator[Sequence[Any]]:
-        return iter(self._file.execute(statement))
 
 
 def _stored(consumed: ConsumedMessage) -> tuple[Any, ...]:

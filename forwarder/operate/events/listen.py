@@ -25,7 +25,15 @@ import typer
 
 from forwarder.notifier.events import Event, body_of, decode_event
 from forwarder.operate.command import open_topics, stop_on_signal, unless_stopped
-from forwarder.operate.events.results import EventFilter, ReadRange, follow, read_range_of, require_topic, types_of
+from forwarder.operate.events.results import (
+    EventFilter,
+    ReadRange,
+    decoded,
+    follow,
+    read_range_of,
+    require_topic,
+    types_of,
+)
 from forwarder.operate.output import Failed, WrongUsage, note, say, while_read
 from forwarder.process.clock import Clock, SystemClock, iso
 from forwarder.process.printable import printable
@@ -33,7 +41,7 @@ from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent
 from forwarder.tenancy.api_keys import is_test_token
-from forwarder.topics.codec import Undecodable, is_outcome
+from forwarder.topics.codec import is_outcome
 from forwarder.topics.port import Log
 from forwarder.webhooks.addresses import AddressRule
 from forwarder.webhooks.port import EndpointResponse, Sender
@@ -300,14 +308,8 @@ async def _published(
     """The events on the topic; reports records that it cannot decode on standard error."""
     async with aclosing(follow(log, topic, read_range, clock)) as batches:
         async for batch in batches:
-            events: list[Event] = []
-            for each in batch:
-                try:
-                    if is_outcome(each.message):  # webhooks do not get others either
-                        events.append(decode_event(each.message))
-                except Undecodable as fault:
-                    note(f"{each.topic}, partition {each.partition}, offset {each.offset}: {fault}; skipped")
-            yield events
+            outcomes = [each for each in batch if is_outcome(each.message)]  # webhooks do not get others either
+            yield [*decoded(outcomes, decode_event)]
 
 
 async def _forward(

@@ -1,10 +1,10 @@
 """`forwarder results …`: the results topic, for people and for pipes. Needs only the log."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -14,7 +14,7 @@ from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.printable import printable
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.topics.codec import Undecodable, structured_event
-from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable
+from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Message
 from forwarder.topics.reading import read_to_end
 
 _BEGINNING, _END = "beginning", "end"
@@ -24,6 +24,7 @@ _PAUSE_SECONDS = 1.0
 _NOTHING = "-"
 
 Event = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +69,20 @@ async def print_events(
     )
     async with aclosing(reading) as batches:
         async for batch in batches:
-            events: list[Event] = []
-            for each in batch:
-                try:
-                    events.append(structured_event(each.message))
-                except Undecodable as fault:
-                    note(f"{each.topic}, partition {each.partition}, offset {each.offset}: {fault}; skipped")
-            events = list(filter(wanted.includes, events))
+            events = list(filter(wanted.includes, decoded(batch, structured_event)))
             show_lines([json_line(event) if as_json else line(event) for event in events[:left]])
             left = None if left is None else left - len(events[:left])
             if left == 0:
                 return
+
+
+def decoded(batch: Iterable[ConsumedMessage], decode: Callable[[Message], T]) -> Iterator[T]:
+    """The records, decoded; reports those that cannot be on standard error."""
+    for each in batch:
+        try:
+            yield decode(each.message)
+        except Undecodable as fault:
+            note(f"{each.topic}, partition {each.partition}, offset {each.offset}: {fault}; skipped")
 
 
 async def follow(

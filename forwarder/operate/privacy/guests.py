@@ -1,4 +1,6 @@
-"""Erasing a guest: where a guest's data is, by e-mail address, phone number or reservation; and removing it from there.
+"""Erasing a guest: where a guest's data is, by e-mail address, phone number or reservation; and removing it from there. How long
+workspaces keep guests' data, which housekeeping removes then. And purging finished submissions, in small batches while the workers
+run. All of it is audited.
 
 An erased submission stays as an anonymous one (`reservation.anonymous`), recognised by its request id, keys and outcome, and is
 never booked again. Messages on topics cannot be changed: they expire with their topic's retention.
@@ -8,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Any, Final
@@ -21,8 +23,10 @@ from forwarder.operate.privacy.scan import texts_in
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.submission import live_account_id
-from forwarder.store.retention import GuestStore
+from forwarder.store.audit import AuditResult
+from forwarder.store.retention import GuestStore, Purger
 from forwarder.store.submissions.port import ErasureState, GuestRecord, ParkedReason
+from forwarder.tenancy.port import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicy
 from forwarder.topics.codec import Undecodable, decode_data
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.reading import read_to_end
@@ -32,9 +36,6 @@ _AT_ONCE: Final = 25
 _MIN_DIGITS: Final = 6
 _EMAIL: Final = re.compile(r"[^\s<>\"'(),;:]+@[^\s<>\"'(),;:]+")
 _PHONE: Final = re.compile(r"\+?\d[\d\s().\-/]{4,}\d")
-
-OnPage = Callable[[int], None]
-"""Called with the id up to which submissions were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,9 @@ class Guests:
     clock: Clock
     audit: Audit
 
-    async def find(self, query: GuestQuery, on_page: OnPage = lambda _id: None) -> Found:
-        """All places with the guest's data. A search by e-mail address or phone number reads all submissions, a page at a time."""
+    async def find(self, query: GuestQuery, on_more: Callable[[int], None] = lambda _ids: None) -> Found:
+        """All places with the guest's data. A search by e-mail address or phone number reads all submissions, a page at a time, and
+        calls `on_more` with how many ids each spans."""
         if query.request_id is not None:
             named = await self.store.submissions([query.request_id])
             records = [record for record in named if query.workspace_id in {None, record.workspace_id}]
@@ -111,7 +113,7 @@ class Guests:
                 records += [record for record in page if query.is_in([record.request, record.record])]
                 if last is None:
                     break
-                on_page(last)
+                on_more(last - after)
                 after = last
         deliveries = {each.request_id: await self.store.deliveries(each.request_id) for each in records}
         parked = await self.store.parked_reasons()
@@ -201,21 +203,16 @@ async def erase(
         raise WrongUsage("--phone takes a full number, of at least six digits.")
     query = GuestQuery(email, phone, reservation, workspace)
     async with open_deployment() as backend:
-        store, workspaces, topics = (
+        guests = Guests(
             GuestStore(backend.engine),
             backend.tenancy.account_workspaces,
+            backend.log,
             backend.settings.topics,
+            backend.clock,
+            backend.audit,
         )
-        guests = Guests(store, workspaces, backend.log, topics, backend.clock, backend.audit)
-        seen = 0
-        with progress(await store.last_id(), "Looking for the guest") as on_more:
-
-            def on_page(last: int) -> None:
-                nonlocal seen
-                on_more(last - seen)
-                seen = last
-
-            found = await guests.find(query, on_page)
+        with progress(await guests.store.last_id(), "Looking for the guest") as on_more:
+            found = await guests.find(query, on_more)
         erased = frozenset(await guests.erase(query, found)) if yes else frozenset()
     rows = []
     for record in found.records:
@@ -259,3 +256,158 @@ def _days(remains: TopicRemains) -> float | None:
 
 
 COMMANDS: Commands = {"erase": erase}
+
+
+# --- how long data is kept -------------------------------------------------------------------------------------------------
+
+MIN_DAYS: Final = 30
+"""Submissions that finished less than this many days ago are kept: callers, webhooks and consumers still query them."""
+_PURGED_AT_ONCE: Final = 500
+
+
+class TooRecent(ValueError):
+    """Submissions of that day are still needed. The message gives the latest day that is allowed."""
+
+
+class Purge:
+    """Deletes submissions that finished before a day, in UTC: confirmed ones finish when the guest leaves, others with their
+    outcome. Never deletes pending, in-doubt or being-cancelled ones, however old. Raises `StoreUnavailable`."""
+
+    def __init__(self, store: Purger, audit: Audit, clock: Clock) -> None:
+        self._store = store
+        self._audit = audit
+        self._clock = clock
+
+    async def count(self, before: date, workspace_id: str | None) -> int:
+        """How many would be deleted now. Raises `TooRecent`."""
+        latest = self._clock.now().date() - timedelta(days=MIN_DAYS)
+        if before > latest:
+            raise TooRecent(
+                f"{before} is too recent: submissions are kept for {MIN_DAYS} days. {latest} is the latest."
+            )
+        return await self._store.count(before, workspace_id)
+
+    async def run(self, before: date, workspace_id: str | None, on_more: Callable[[int], None]) -> int:
+        """Deletes them and returns how many. Calls `on_more` with the size of each batch. Can be interrupted and run again."""
+        deleted, after = 0, 0
+        async with self._audit.request(
+            "submissions.purge", workspace=workspace_id, finished_before=before.isoformat()
+        ) as operation:
+            await self._store.mark(before, now=self._clock.now())
+            while True:
+                last, some = await self._store.delete_some(before, workspace_id, after=after, limit=_PURGED_AT_ONCE)
+                if last is None:
+                    break
+                after, deleted = last, deleted + some
+                on_more(some)
+            operation.details["deleted"] = deleted
+            await self._audit.note(operation, AuditResult.DONE)
+        return deleted
+
+
+_FOR_EVER = "forever"
+_RETENTION_COLUMNS = ("workspace", "reservations", "deliveries", "deadLetters")
+_Workspace = Annotated[str, typer.Argument(metavar="WORKSPACE", help="The workspace.")]
+
+
+async def set_retention(
+    workspace: _Workspace,
+    reservations: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DAYS",
+            help="Days after the guest of a confirmed reservation left, or after it was rejected or cancelled; or forever.",
+        ),
+    ] = None,
+    deliveries: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=MAX_DELIVERY_DAYS, metavar="DAYS", help="Days after a webhook delivery ended, 30 at most."
+        ),
+    ] = None,
+    dead_letters: Annotated[
+        str | None,
+        typer.Option(metavar="DAYS", help="Days after a submission failed, for which it can be replayed; or forever."),
+    ] = None,
+) -> Shown:
+    """Set the number of days after which a workspace's guests' data is removed. Takes effect within a quarter of an hour."""
+    given = {"reservation_days": ("--reservations", reservations), "dead_letter_days": ("--dead-letters", dead_letters)}
+    changes: dict[str, Any] = {
+        name: _days_of(option, text) for name, (option, text) in given.items() if text is not None
+    }
+    changes |= {} if deliveries is None else {"delivery_days": deliveries}
+    if not changes:
+        raise WrongUsage("Say what is to change: --reservations, --deliveries or --dead-letters.")
+    async with open_deployment() as backend:
+        row = _policy_row(await backend.tenancy.set_policy(workspace, **changes))
+    kept = {
+        "finished reservations' guests": row["reservations"],
+        "ended deliveries": row["deliveries"],
+        "failed submissions": row["deadLetters"],
+    }
+    words = ", ".join(f"{what} {_FOR_EVER if days is None else f'for {days:,} days'}" for what, days in kept.items())
+    return Shown(row, f"Workspace {workspace} keeps {words}.")
+
+
+async def show_retention(
+    workspace: Annotated[str | None, typer.Argument(metavar="WORKSPACE", help="The workspace. By default all.")] = None,
+) -> Shown:
+    """Show the number of days after which guests' data is removed."""
+    async with open_deployment() as backend:
+        rows = [_policy_row(policy) for policy in await backend.tenancy.policies(workspace)]
+    shown = [{name: _FOR_EVER if days is None else days for name, days in row.items()} for row in rows]
+    return Shown(rows, Table(shown, _RETENTION_COLUMNS))
+
+
+def _days_of(option: str, text: str) -> int | None:
+    if text == _FOR_EVER:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_DAYS)) and int(text) <= MAX_DAYS):
+        raise WrongUsage(f"{option} takes whole days, 0 to {MAX_DAYS:,}, or {_FOR_EVER}; it is {text!r}.")
+    return int(text)
+
+
+def _policy_row(policy: RetentionPolicy) -> dict[str, Any]:
+    return {
+        "workspace": policy.workspace_id,
+        "reservations": policy.reservation_days,
+        "deliveries": MAX_DELIVERY_DAYS if policy.delivery_days is None else policy.delivery_days,
+        "deadLetters": policy.dead_letter_days,
+    }
+
+
+async def purge(
+    before: Annotated[
+        datetime,
+        typer.Option(formats=["%Y-%m-%d"], metavar="YYYY-MM-DD", help="The first day, in UTC, whose submissions stay."),
+    ],
+    workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it, only count what would be deleted.")] = False,
+) -> Shown:
+    """Delete submissions that were finished before a day.
+
+    Confirmed submissions finish when the guest leaves, others with their outcome.
+    Deleted ones can no longer be looked up, listed, cancelled or replayed; a booking once confirmed is still not made twice.
+    Pending, in-doubt and being-cancelled ones are kept, however old. Workers keep running. Safe to interrupt and to repeat.
+    """
+    day = before.date()
+    deleted = 0
+    async with open_deployment() as backend:
+        submissions = Purge(Purger(backend.engine), backend.audit, backend.clock)
+        if workspace is not None:
+            await backend.tenancy.policies(workspace)  # raises for an unknown workspace
+        try:
+            count = await submissions.count(day, workspace)
+        except TooRecent as error:
+            raise WrongUsage(f"--before {error}") from None
+        if yes and count:
+            with progress(count, "Deleting") as on_more:
+                deleted = await submissions.run(day, workspace, on_more)
+    result = {"dryRun": not yes, "before": day.isoformat(), "workspace": workspace}
+    sentence = f"{deleted:,} submissions deleted."
+    if not yes:
+        sentence = f"{count:,} submissions would be deleted; --yes deletes." if count else "There is nothing to delete."
+    return Shown({**result, "submissions": deleted if yes else count}, sentence)
+
+
+RETENTION: Commands = {"set": set_retention, "show": show_retention}

@@ -78,22 +78,36 @@ async def run_each(
 ) -> Outcome:
     """Repairs each of `chosen` until `stop`, or an outage. `name` gives the request id; `repair` returns whether it changed
     anything, and raises `CannotRepair`."""
+    failed: dict[str, str] = {}
+
+    async def repair_one(one: Sequence[T]) -> int:
+        try:
+            return int(await repair(one[0]))
+        except CannotRepair as error:
+            failed[name(one[0])] = str(error)
+            return 0
+
+    outcome = await _run(chosen, repair_one, 1, stop, on_done)
+    outcome.failed, outcome.already = failed, outcome.already - len(failed)
+    return outcome
+
+
+async def _run(
+    chosen: Sequence[T], repair: Callable[[Sequence[T]], Awaitable[int]], at_once: int, stop: Stop, on_done: OnDone
+) -> Outcome:
+    """Repairs so many at once; `repair` returns how many it changed."""
     outcome = Outcome()
-    for number, each in enumerate(chosen):
+    for first in range(0, len(chosen), at_once):
+        some, outcome.left = chosen[first : first + at_once], len(chosen) - first
         if stop.is_set():
-            outcome.left = len(chosen) - number
             break
         try:
-            if await repair(each):
-                outcome.done += 1
-            else:
-                outcome.already += 1
-        except CannotRepair as error:
-            outcome.failed[name(each)] = str(error)
+            done = await repair(some)
         except (StoreUnavailable, TenancyUnavailable, LogUnavailable) as error:
-            outcome.left, outcome.outage = len(chosen) - number, str(error)
+            outcome.outage = str(error)
             break
-        on_done(1)
+        outcome.done, outcome.already, outcome.left = outcome.done + done, outcome.already + len(some) - done, 0
+        on_done(len(some))
     return outcome
 
 
@@ -210,23 +224,13 @@ async def make_due(
 ) -> Outcome:
     """Makes waiting submissions due at once, in batches, each in one transaction with an audit entry. Those that a worker has
     claimed meanwhile count as `already`. Does not change the account's rate limits, nor the wait after an ambiguous push."""
-    outcome, chosen = Outcome(), plan.chosen
-    for first in range(0, len(chosen), _AT_ONCE):
-        some = chosen[first : first + _AT_ONCE]
-        if stop.is_set():
-            outcome.left = len(chosen) - first
-            break
+
+    async def repair(some: Sequence[SubmissionSummary]) -> int:
         ids = [each.request_id for each in some]
-        try:
-            async with audit.operation("submissions.retry", count=len(ids), submissions=ids[:_NAMED]):
-                done = await repairs.make_due([each.id for each in some], now=clock.now())
-        except StoreUnavailable as error:
-            outcome.left, outcome.outage = len(chosen) - first, str(error)
-            break
-        outcome.done += done
-        outcome.already += len(some) - done
-        on_done(len(some))
-    return outcome
+        async with audit.operation("submissions.retry", count=len(ids), submissions=ids[:_NAMED]):
+            return await repairs.make_due([each.id for each in some], now=clock.now())
+
+    return await _run(plan.chosen, repair, _AT_ONCE, stop, on_done)
 
 
 async def retry(

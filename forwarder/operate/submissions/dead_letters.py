@@ -23,9 +23,8 @@ from forwarder.operate.output import (
     picked,
 )
 from forwarder.reservation.failures import FAILURE_CLASS, FAILURE_CLASSES, FORGED, SET_ASIDE, UNDECODABLE
-from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import whole_number
-from forwarder.store.lists.overview import Overview
+from forwarder.store.lists.overview import FailedState, Overview
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.dead_letters import CUT, replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message, moment_of
@@ -61,9 +60,6 @@ class LetterState(StrEnum):
     """It has no valid signature: workers would set it aside again, so it is not replayed."""
     TOO_LARGE = "too_large"
     """It cannot be replayed: it was cut to fit, and its headers give the place of the whole message; or the log would refuse it."""
-
-
-_STILL_FAILED = (LetterState.OPEN, LetterState.CARD_GONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,30 +121,11 @@ class DeadLetterReader:
             async for batch in batches:
                 found |= {letter.id: letter for letter in map(letter_of, batch) if wanted.includes(letter)}
         newest_first = sorted(found.values(), key=lambda letter: (letter.set_aside_at, letter.place), reverse=True)
-        # Which of their submissions are FAILED, and by which revision; of these, which were submitted again since, under which
-        # request id; and which have lost their guest's data.
-        failed: set[tuple[str, int]] = set()
-        later: dict[str, str] = {}
-        erased: set[str] = set()
         asked = sorted({each.request_id for each in newest_first if each.revision is not None})
+        failed: dict[str, FailedState] = {}
         for first in range(0, len(asked), _QUERY_SIZE):
-            known = await self._overview.statuses(asked[first : first + _QUERY_SIZE])
-            some = {each: revision for each, (status, revision) in known.items() if status is Status.FAILED}
-            failed |= some.items()
-            if some:
-                later |= await self._overview.superseded([*some])
-                erased |= {*await self._overview.anonymous([*some])}
-        states: list[tuple[Letter, LetterState]] = []
-        for letter in newest_first:
-            state = _state(letter, failed)
-            if state in _STILL_FAILED and letter.request_id in erased:
-                states.append((letter, LetterState.ERASED))
-            elif state in _STILL_FAILED and letter.request_id in later:
-                superseded = replace(letter, superseded_by=later[letter.request_id])
-                states.append((superseded, LetterState.SUPERSEDED))
-            else:
-                states.append((letter, state))
-        return states
+            failed |= await self._overview.failed(asked[first : first + _QUERY_SIZE])
+        return [_with_state(letter, failed.get(letter.request_id)) for letter in newest_first]
 
     async def messages(self, letters: Collection[Letter]) -> AsyncGenerator[Sequence[Message], None]:
         """The messages of `letters`, in topic order, in batches. Leaves out pruned ones."""
@@ -198,14 +175,19 @@ def letter_of(consumed: ConsumedMessage) -> Letter:
     )
 
 
-def _state(letter: Letter, failed: Collection[tuple[str, int]]) -> LetterState:
+def _with_state(letter: Letter, failed: FailedState | None) -> tuple[Letter, LetterState]:
+    """The letter and its state. `failed`: of its submission, if that is FAILED now."""
     if not letter.whole:
-        return LetterState.TOO_LARGE
+        return letter, LetterState.TOO_LARGE
     if letter.revision is None:
-        return LetterState.FORGED if letter.failure_class == FORGED else LetterState.UNDECODABLE
-    if (letter.request_id, letter.revision) not in failed:
-        return LetterState.REPLAYED
-    return LetterState.CARD_GONE if letter.had_card else LetterState.OPEN
+        return letter, LetterState.FORGED if letter.failure_class == FORGED else LetterState.UNDECODABLE
+    if failed is None or failed.revision != letter.revision:
+        return letter, LetterState.REPLAYED
+    if failed.erased:
+        return letter, LetterState.ERASED
+    if failed.superseded_by is not None:
+        return replace(letter, superseded_by=failed.superseded_by), LetterState.SUPERSEDED
+    return letter, LetterState.CARD_GONE if letter.had_card else LetterState.OPEN
 
 
 def row(letter: Letter, state: LetterState) -> dict[str, Any]:

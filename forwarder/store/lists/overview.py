@@ -7,7 +7,7 @@ database can, and the rest here."""
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import product
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import sqlalchemy as sa
 from pydantic_core import from_json
@@ -70,6 +70,15 @@ def _asked(row: sa.Row[Any]) -> AskedFor:
     evidence, doubles = read_evidence(row.evidence or ""), from_json(row.doubles or "[]")
     reservation = from_json(row.request)
     return AskedFor(row.request_id, row.account_id, reservation, evidence, row.pms_reservation_id, tuple(doubles))
+
+
+class FailedState(NamedTuple):
+    """Of a FAILED submission: the revision of its last event, whether its guest's data was erased, and the request id of a later
+    one that may have a reservation in its place."""
+
+    revision: int
+    erased: bool
+    superseded_by: str | None
 
 
 class Overview:
@@ -192,11 +201,15 @@ class Overview:
         rows = await self._database.read(statuses(), {BATCH: batch})
         return {row.request_id: (Status(row.status), row.revision) for row in rows}
 
-    async def anonymous(self, request_ids: Collection[str]) -> Collection[str]:
-        """Of these submissions, those whose guests' data was erased."""
-        batch = key_batch("request_id", request_ids)
-        removed = statuses().where(_row.anonymized_at.is_not(None))
-        return {row.request_id for row in await self._database.read(removed, {BATCH: batch})}
+    async def failed(self, request_ids: Collection[str]) -> Mapping[str, FailedState]:
+        """Those of these submissions that are FAILED."""
+        wanted = statuses().add_columns(_row.anonymized_at).where(_row.status == Status.FAILED.value)
+        rows = await self._database.read(wanted, {BATCH: key_batch("request_id", request_ids)})
+        later = await self.superseded([row.request_id for row in rows]) if rows else {}
+        return {
+            row.request_id: FailedState(row.revision, row.anonymized_at is not None, later.get(row.request_id))
+            for row in rows
+        }
 
     async def server_settings(self) -> tuple[Mapping[str, str], int]:
         """PostgreSQL's settings for durability, and how many standbys take part in each commit; for SQLite none."""
@@ -343,18 +356,19 @@ def _conditions(dialect: DialectName, wanted: SubmissionFilter) -> list[sa.Colum
     conditions: list[sa.ColumnElement[bool]] = []
     if wanted.statuses != frozenset(Status):
         conditions.append(_row.status.in_(sorted(wanted.statuses)))
-    if wanted.property_id is not None:
-        conditions.append(_row.property_id == wanted.property_id)
+    for column, value in (
+        (_row.property_id, wanted.property_id),
+        (_row.pms_reservation_id, wanted.pms_reservation_id),
+        (_row.api_key_id, wanted.api_key_id),
+    ):
+        if value is not None:
+            conditions.append(column == value)
     if wanted.accepted_before is not None:
         conditions.append(_row.accepted_at < wanted.accepted_before)
     if wanted.accepted_since is not None:
         conditions.append(_row.accepted_at >= wanted.accepted_since)
-    if wanted.pms_reservation_id is not None:
-        conditions.append(_row.pms_reservation_id == wanted.pms_reservation_id)
     if wanted.transaction_keys is not None:
         conditions.append(_row.transaction_key.in_(sorted(wanted.transaction_keys.values())))
-    if wanted.api_key_id is not None:
-        conditions.append(_row.api_key_id == wanted.api_key_id)
     if wanted.reason is not None:
         named = f'"{wanted.reason}"'
         conditions.append(

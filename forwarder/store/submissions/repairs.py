@@ -269,14 +269,6 @@ class NotedGap(NamedTuple):
         return self.resumed_at - self.position if self.resumed_at > self.position else None
 
 
-class RoundGap(NamedTuple):
-    """`known`: request ids of submissions from within the gap that the store has. `since`: when the last submission before the gap
-    was accepted, None if the store has none."""
-
-    known: Sequence[str]
-    since: datetime | None
-
-
 class Places:
     """Offsets of submissions on the requests topic, gaps of messages that topics lost before they were received, and rows of
     partitions that a topic no longer has. Raises `StoreUnavailable`."""
@@ -301,10 +293,11 @@ class Places:
     async def gaps(self) -> Sequence[NotedGap]:
         """The gaps not accepted yet, in the order in which they were found."""
         rows = await self._database.read(sa.select(log_gaps).order_by(_gap.noted_at, _gap.topic, _gap.partition))
-        return [NotedGap(*row) for row in rows]
+        return [NotedGap(*tuple(row)) for row in rows]
 
-    async def around(self, gap: NotedGap) -> RoundGap:
-        """The submissions around a gap of the requests topic, among the newest ones."""
+    async def around(self, gap: NotedGap) -> tuple[Sequence[str], datetime | None]:
+        """The request ids of submissions from within the gap that the store has; and when the last one before the gap was accepted,
+        None if the store has none. Looks among the newest ones."""
         columns = sa.select(_row.request_id, _row.partition, _row.log_offset, _row.accepted_at)
         newest = columns.order_by(_row.id.desc()).limit(_SEARCHED).subquery("newest")
         here = newest.c.partition == gap.partition
@@ -312,7 +305,7 @@ class Places:
         before = sa.and_(here, newest.c.log_offset < gap.position, newest.c.log_offset >= 0)
         known = await self._database.read(sa.select(newest.c.request_id).where(within).order_by(newest.c.log_offset))
         (last,) = await self._database.read(sa.select(sa.func.max(newest.c.accepted_at).label("since")).where(before))
-        return RoundGap([row.request_id for row in known], last.since)
+        return [row.request_id for row in known], last.since
 
     async def accept(self) -> None:
         """Accepts the topics as they are: no longer compares the places of the newest submissions, and deletes the gaps."""

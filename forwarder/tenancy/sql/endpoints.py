@@ -1,11 +1,11 @@
 """Webhook endpoints in SQL, on PostgreSQL or SQLite."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, Update, delete, func, insert, null, select, update
+from sqlalchemy import RowMapping, Select, delete, func, insert, null, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.tenancy.port import (
@@ -82,12 +82,12 @@ class Endpoints:
         values = {name: getattr(endpoint, name) for name in ENDPOINT_TERMS}
         async with transaction(self._engine, writes=True) as connection:
             await _require_accounts(connection, endpoint)
-            return await _changed(connection, update(table).where(_row.id == endpoint.id).values(values))
+            return await _changed(connection, endpoint.id, values)
 
     async def enable(self, endpoint_id: str) -> Endpoint | None:
         values = {"enabled": True, "disabled_reason": null(), "disabled_at": null()}
         async with transaction(self._engine, writes=True) as connection:
-            return await _changed(connection, update(table).where(_row.id == endpoint_id).values(values))
+            return await _changed(connection, endpoint_id, values)
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
         """Signs with `secret`, which is sealed. The replaced one also signs until `previous_until`, and older ones until their own
@@ -107,12 +107,9 @@ class Endpoints:
                 await connection.execute(insert(webhook_secrets).values(values))
                 kept = (await connection.execute(longest.limit(MAX_PREVIOUS_SECRETS - 1))).scalars().all()
             await connection.execute(delete(webhook_secrets).where(earlier, _earlier.secret.not_in(kept)))
-            previous = {
-                "previous_secret": None if previous_until is None else was.secret,
-                "previous_until": previous_until,
-            }
-            changed = update(table).where(_row.id == endpoint_id).values(secret=secret, **previous)
-            return await _changed(connection, changed)
+            previous = None if previous_until is None else was.secret
+            values = {"secret": secret, "previous_secret": previous, "previous_until": previous_until}
+            return await _changed(connection, endpoint_id, values)
 
     async def remove(self, endpoint_id: str) -> bool:
         """False where there was none."""
@@ -134,8 +131,9 @@ async def _require_accounts(connection: AsyncConnection, endpoint: Endpoint) -> 
         raise UnknownAccount(f"names {min(unknown)!r}, which is not an integration account of the workspace")
 
 
-async def _changed(connection: AsyncConnection, statement: Update) -> Endpoint | None:
-    rows = (await connection.execute(statement.returning(*_ENDPOINT))).mappings().all()
+async def _changed(connection: AsyncConnection, endpoint_id: str, values: Mapping[str, Any]) -> Endpoint | None:
+    changed = update(table).where(_row.id == endpoint_id).values(values).returning(*_ENDPOINT)
+    rows = (await connection.execute(changed)).mappings().all()
     return next(iter(await _endpoints_of(connection, rows)), None)
 
 

@@ -8,12 +8,10 @@ import fcntl
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import IO, Final, TypeVar
 from urllib.parse import quote
 
-from forwarder.process.clock import Clock
 from forwarder.topics.port import (
     ConsumedMessage,
     GroupBusy,
@@ -31,7 +29,6 @@ _VERSION = 1
 _BUSY_SECONDS = 5.0
 _CHECKPOINT_PAGES = 4_000  # 16 MB: rare enough not to slow down a burst, often enough for a short recovery
 _PRUNE_BATCH = 500  # so few that no publisher has to wait for it
-_PRUNE_INTERVAL_SECONDS = 600.0
 
 _TABLES = (
     "create table topics (id integer primary key, name text not null unique, partitions integer not null)",
@@ -79,14 +76,13 @@ def open_file(path: Path) -> sqlite3.Connection:
 
 def _create_tables(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("pragma user_version").fetchone()
-    if version == _VERSION:
-        return
-    if version != 0:
+    if version not in (0, _VERSION):
         raise sqlite3.DatabaseError(f"the file is of version {version}; this program knows version {_VERSION}")
-    with writing(connection):
-        for table in _TABLES:
-            connection.execute(table)
-        connection.execute(f"pragma user_version = {_VERSION}")
+    if version == 0:
+        with writing(connection):
+            for table in _TABLES:
+                connection.execute(table)
+            connection.execute(f"pragma user_version = {_VERSION}")
 
 
 def query(path: Path, ask: Callable[[sqlite3.Connection], T]) -> T:
@@ -170,45 +166,29 @@ def commit(connection: sqlite3.Connection, topic: str, group: str, offsets: Mapp
     )
 
 
-class Retention:
-    """Deletes old messages that all groups have committed. A group counts from its first consumer on."""
-
-    def __init__(self, keep: timedelta, clock: Clock) -> None:
-        self._keep = keep
-        self._clock = clock
-        self._due_at = clock.monotonic()
-
-    @property
-    def due(self) -> bool:
-        """Whether it is time to prune."""
-        return self._clock.monotonic() >= self._due_at
-
-    def prune(self, connection: sqlite3.Connection) -> bool:
-        """Deletes a few messages. Returns whether there may be more; if not, it is not due again for a while."""
-        began_at = self._clock.monotonic()  # read first, so that messages that expire meanwhile are not put off
-        before_ms = int((self._clock.now() - self._keep).timestamp() * 1000)
-        room = _PRUNE_BATCH
-        with writing(connection):
-            for place in connection.execute("select topic, partition from heads").fetchall():
-                (safe,) = connection.execute(
-                    "select min(next_offset) from commits where topic = ? and partition = ?", place
-                ).fetchone()
-                rows = connection.execute(
-                    "select offset, timestamp_ms from messages where topic = ? and partition = ? order by offset limit ?",
-                    (*place, room),
-                ).fetchall()
-                end = 0  # from the first message up to one that has to stay
-                while end < len(rows) and rows[end][1] < before_ms and (safe is None or rows[end][0] < safe):
-                    end += 1
-                if end:
-                    connection.execute(
-                        "delete from messages where topic = ? and partition = ? and offset <= ?",
-                        (*place, rows[end - 1][0]),
-                    )
-                room -= end
-        if room > 0:
-            self._due_at = began_at + _PRUNE_INTERVAL_SECONDS
-        return room == 0
+def prune(connection: sqlite3.Connection, before_ms: int) -> bool:
+    """Deletes a few messages that are older, and that all groups have committed; a group counts from its first consumer on. Returns
+    whether there may be more."""
+    room = _PRUNE_BATCH
+    with writing(connection):
+        for place in connection.execute("select topic, partition from heads").fetchall():
+            (safe,) = connection.execute(
+                "select min(next_offset) from commits where topic = ? and partition = ?", place
+            ).fetchone()
+            rows = connection.execute(
+                "select offset, timestamp_ms from messages where topic = ? and partition = ? order by offset limit ?",
+                (*place, room),
+            ).fetchall()
+            end = 0  # from the first message up to one that has to stay
+            while end < len(rows) and rows[end][1] < before_ms and (safe is None or rows[end][0] < safe):
+                end += 1
+            if end:
+                connection.execute(
+                    "delete from messages where topic = ? and partition = ? and offset <= ?",
+                    (*place, rows[end - 1][0]),
+                )
+            room -= end
+    return room == 0
 
 
 # Reading. Without such a topic the results are empty.

@@ -14,6 +14,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -41,6 +42,7 @@ _READY_SECONDS = 0.8
 _POLL_SECONDS = 0.05  # how soon messages published by another process are noticed
 _MAX_MESSAGES = 4_000  # in one transaction
 _IDLE_SECONDS = 60.0  # how often an idle writer checks whether to prune
+_PRUNE_INTERVAL_SECONDS = 600.0
 _PRUNING_SECONDS = 0.01  # for callers, between two steps of pruning
 _log = logging.getLogger(__name__)
 
@@ -165,7 +167,7 @@ class EmbeddedWriter:
     def __init__(self, log: EmbeddedLog) -> None:
         self.path = log.path
         self._log = log
-        self._retention = file.Retention(log.retention, log.clock)
+        self.prune_at = log.clock.monotonic()
         self.subscribers: dict[str, set[asyncio.Event]] = defaultdict(set)
         """For each topic, what to set whenever this process has published to it."""
         self._queue: list[_Pending] = []
@@ -182,10 +184,8 @@ class EmbeddedWriter:
 
     async def create(self, topic: str, partitions: int | None = None) -> bool:
         """Create the topic unless it exists; returns whether it did not. `partitions`: None for the default number."""
-        created = await self.execute(
-            lambda connection, _: file.create(connection, topic, partitions or self._log.partitions)
-        )
-        return bool(created)
+        count = partitions or self._log.partitions
+        return bool(await self.execute(lambda connection, _: file.create(connection, topic, count)))
 
     async def append(self, topic: str, messages: Sequence[Message]) -> None:
         """Creates the topic if it is missing."""
@@ -254,13 +254,16 @@ class EmbeddedWriter:
 
     async def _prune(self) -> float:
         """Prunes a little if it is due. Returns for how many seconds the writer may then wait."""
-        if not self._retention.due:
-            return _IDLE_SECONDS
-        try:
-            return _PRUNING_SECONDS if await self._file.run("prune", self._retention.prune) else _IDLE_SECONDS
-        except LogUnavailable as unavailable:
-            _log.warning("log.not_pruned", extra={"reason": str(unavailable)})
-            return _IDLE_SECONDS
+        began_at = self._log.clock.monotonic()  # read first, so that messages that expire meanwhile are not put off
+        if began_at >= self.prune_at:
+            before_ms = int((self._log.clock.now() - self._log.retention).timestamp() * 1000)
+            try:
+                if await self._file.run("prune", partial(file.prune, before_ms=before_ms)):
+                    return _PRUNING_SECONDS
+                self.prune_at = began_at + _PRUNE_INTERVAL_SECONDS
+            except LogUnavailable as unavailable:
+                _log.warning("log.not_pruned", extra={"reason": str(unavailable)})
+        return _IDLE_SECONDS
 
 
 class EmbeddedPublisher:
@@ -309,7 +312,7 @@ class EmbeddedReader:
     def __init__(self, topic: str, writer: EmbeddedWriter) -> None:
         self.topic = topic
         self.writer = writer
-        self._file = _FileThread(writer.path, "embedded-log-reader")
+        self.file = _FileThread(writer.path, "embedded-log-reader")
         self._rotation = 0
         self.next: dict[int, int] = {}
         """For each partition, the offset to read next."""
@@ -318,11 +321,7 @@ class EmbeddedReader:
 
     async def aclose(self) -> None:
         self.writer.subscribers[self.topic].discard(self._published)
-        await self._file.close()
-
-    async def query(self, ask: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of `ask`, called in the reader's thread."""
-        return await self._file.run("read", ask)
+        await self.file.close()
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         """See `port.Consumer` and `port.Tail`."""
@@ -354,7 +353,7 @@ class EmbeddedReader:
                     found += file.read(connection, self.topic, partition, positions[partition], room)
             return found
 
-        messages = await self.query(read)
+        messages = await self.file.run("read", read)
         self._rotation += 1
         for message in messages:
             self.next[message.partition] = message.offset + 1
@@ -371,9 +370,9 @@ class EmbeddedConsumer(EmbeddedReader):
     async def open(self) -> frozenset[int]:
         """Resume from the group's commits; returns the partitions. Creates the topic and the group if they are new."""
         await self.writer.create(self.topic)
-        partitions = await self.query(lambda connection: file.heads(connection, self.topic))
+        partitions = await self.file.run("read", partial(file.heads, topic=self.topic))
         await self._commit(dict.fromkeys(partitions, 0))
-        self.next = await self.query(lambda connection: file.committed(connection, self.topic, self._group))
+        self.next = await self.file.run("read", partial(file.committed, topic=self.topic, group=self._group))
         return frozenset(self.next)
 
     @property
@@ -395,7 +394,7 @@ class EmbeddedTail(EmbeddedReader):
     """See `port.Tail`."""
 
     async def seek_to_end(self) -> None:
-        self.next = await self.query(lambda connection: file.heads(connection, self.topic))
+        self.next = await self.file.run("read", partial(file.heads, topic=self.topic))
 
     async def seek(self, offsets: Mapping[int, int]) -> None:
         self.next = {**self.next, **offsets}
@@ -434,11 +433,11 @@ class EmbeddedAdmin:
         return None
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
-        return await self._query(lambda connection: file.held(connection, topic))
+        return await self._query(partial(file.held, topic=topic))
 
     async def offsets_at(self, topic: str, moments: Sequence[datetime]) -> Sequence[Mapping[int, int]]:
         since_ms = [round(each.timestamp() * 1000) for each in moments]
-        return await self._query(lambda connection: file.offsets_at(connection, topic, since_ms))
+        return await self._query(partial(file.offsets_at, topic=topic, since_ms=since_ms))
 
     async def settings(self, topic: str) -> Mapping[str, str]:  # noqa: ARG002 - none has any
         return {}
@@ -447,10 +446,10 @@ class EmbeddedAdmin:
         return self._retention
 
     async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
-        return await self._query(lambda connection: file.committed(connection, topic, group))
+        return await self._query(partial(file.committed, topic=topic, group=group))
 
     async def lag(self, topic: str, *, group: str) -> Sequence[Lag]:
-        return await self._query(lambda connection: file.lag(connection, topic, group))
+        return await self._query(partial(file.lag, topic=topic, group=group))
 
     async def _query(self, ask: Callable[[sqlite3.Connection], T]) -> T:
         return await asyncio.to_thread(file.query, self._writer.path, ask)

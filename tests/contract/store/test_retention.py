@@ -25,7 +25,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import Deliveries
-from forwarder.store.lists.overview import Overview
+from forwarder.store.lists.overview import FailedState, Overview
 from forwarder.store.lists.reader import Reader
 from forwarder.store.retention import GuestStore
 from forwarder.store.submissions.port import Arrival, CancellationArrival, Duplicate, ErasureState, Work
@@ -212,9 +212,8 @@ async def test_the_dead_letter_of_an_erased_guest_is_not_replayed(desk: Desk) ->
     replayed = Arrival(submission(1, **GUEST), 0, DEADLINE, held=True, replay_of=1)
     assert await desk.recorder.ingest("w1", [replayed], now=IN_2030) == []
     assert (await row(desk.engine, failed.id))["status"] == "FAILED"
-    assert await Overview(desk.engine).anonymous([failed.submission.request_id, "rsv_x"]) == {
-        failed.submission.request_id
-    }
+    request_id = failed.submission.request_id
+    assert await Overview(desk.engine).failed([request_id, "rsv_x"]) == {request_id: FailedState(1, True, None)}
 
 
 async def test_an_anonymous_reservation_can_be_cancelled_and_is_swept_again(desk: Desk) -> None:

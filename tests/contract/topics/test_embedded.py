@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.topics.embedded.file import MAX_READ_BYTES, Retention, open_file
-from forwarder.topics.embedded.log import EmbeddedLog
+from forwarder.topics.embedded.file import MAX_READ_BYTES
+from forwarder.topics.embedded.log import EmbeddedLog, EmbeddedWriter
 from forwarder.topics.port import ConsumedMessage, GroupBusy, LogUnavailable, Message
 from forwarder.topics.reading import read_to_end
 from tests.support.log.messages import SOON, ignore_partitions, lag, numbered, numbers, take, until_published
@@ -82,7 +82,6 @@ CONSUMING = f"""
 import asyncio, sys
 from pathlib import Path
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.topics.embedded.file import MAX_READ_BYTES, Retention, open_file
 async def told(partitions): print(len(partitions), flush=True)
 async def main():
     async with EmbeddedLog(Path(sys.argv[1])).consumer({TOPIC!r}, group="workers", on_partitions=told):
@@ -303,11 +302,12 @@ class LeapingClock(ManualClock):
         return moment
 
 
-def test_what_grows_old_while_it_is_pruned_does_not_wait_for_longer_than_the_rest(file: Path) -> None:
-    retention = Retention(timedelta(days=7), LeapingClock())
-    with closing(open_file(file)) as connection:
-        assert not retention.prune(connection)
-    assert retention.due
+async def test_what_grows_old_while_it_is_pruned_does_not_wait_for_longer_than_the_rest(file: Path) -> None:
+    clock = LeapingClock()
+    writer = EmbeddedWriter(EmbeddedLog(file, clock=clock))
+    await writer.create(TOPIC)
+    await writer.close()
+    assert writer.prune_at <= clock.monotonic()
 
 
 async def pruned_down_to(log: EmbeddedLog, left: list[int]) -> None:
