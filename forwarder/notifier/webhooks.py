@@ -181,7 +181,8 @@ class Webhooks:
             now = self.clock.now()
             data = to_json({"endpointId": endpoint.id, "workspaceId": endpoint.workspace_id}).decode()
             event_id, body = f"test_{secrets.token_hex(12)}", body_of(TEST_EVENT, iso(now), data)
-            return await self.log.add(NewDelivery(endpoint.id, event_id, TEST_EVENT, body), now=now)
+            [number] = await self.log.queue([NewDelivery(endpoint.id, event_id, TEST_EVENT, body)], now=now)
+            return number
 
     async def deliveries(
         self,

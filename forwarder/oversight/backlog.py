@@ -3,14 +3,14 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import is_test, live_account_id
-from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages
+from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages, Waiting
 from forwarder.tenancy.port import Account
 from forwarder.topics.port import Lag, Log
 
@@ -77,13 +77,15 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class AccountBacklog:
-    """An account and its backlog. `account` is None if it does not exist. A shadow has its own id and its account's settings."""
+    """An account and its backlog. `account` is None if it does not exist. A shadow has its own id and its account's settings.
+    `waiting`: what its pending submissions wait for, if that was read."""
 
     account_id: str
     account: Account | None
     state: AccountState
     work: AccountWork
     failed: Sequence[FailedWork]
+    waiting: Waiting = field(default_factory=Waiting)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from forwarder.store.deliveries import (
 )
 from forwarder.store.sql import (
     BATCH,
+    ONE,
+    ZERO,
     DialectName,
     Moment,
     as_batch,
@@ -48,9 +50,13 @@ DELIVERED: sa.ColumnClause[str] = sa.literal_column("'DELIVERED'")
 MAX_ATTEMPTS_KEPT: Final = 20
 _NOT_DELIVERED = (DeliveryStatus.FAILED.value, DeliveryStatus.STOPPED.value)
 
-_DUE = columns_of(table, "id endpoint_id event_id event_type body claims retrying_since tries attempts trace")
-
-ENTRY = columns_of(table, "id endpoint_id event_id event_type status created_at due_at ended_at tries attempts")
+_TYPE = _row.event_type.label("type")
+_DUE = (
+    *columns_of(table, "id endpoint_id event_id body retrying_since tries attempts trace"),
+    _TYPE,
+    _row.claims.label("claim"),
+)
+ENTRY = (*columns_of(table, "id endpoint_id event_id status created_at due_at ended_at tries attempts"), _TYPE)
 
 
 class Deliveries:
@@ -63,21 +69,15 @@ class Deliveries:
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
 
-    async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
-        """Store each, due at once, unless its endpoint already has a delivery of that event."""
-        if deliveries:
-            rows = [
-                {
-                    "position": position,
-                    "endpoint_id": each.endpoint_id,
-                    "event_id": each.event_id,
-                    "event_type": each.type,
-                    "body": each.body,
-                    "trace": each.trace,
-                }
-                for position, each in enumerate(deliveries)
-            ]
-            await self._database.run(queue(self._database.dialect), {BATCH: as_batch(rows), "now": now})
+    async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> Sequence[int]:
+        """Store each, due at once, unless its endpoint already has a delivery of that event; the ids of the new ones, in order."""
+        if not deliveries:
+            return ()
+        rows = [
+            {"position": position, "event_type": each.type, **asdict(each)} for position, each in enumerate(deliveries)
+        ]
+        queued = await self._database.run(queue(self._database.dialect), {BATCH: as_batch(rows), "now": now})
+        return sorted(row.id for row in queued)
 
     async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
         return [row.value for row in await self._database.read(endpoints_due(), {"now": now})]
@@ -87,18 +87,7 @@ class Deliveries:
         asked = {"endpoint": endpoint_id, "now": now, "until": until, "limit": limit}
         rows = await self._database.run(claim(), asked)
         return [
-            DueDelivery(
-                id=row.id,
-                endpoint_id=row.endpoint_id,
-                event_id=row.event_id,
-                type=row.event_type,
-                body=row.body,
-                claim=row.claims,
-                retrying_since=row.retrying_since,
-                tries=row.tries,
-                attempts=_attempts_of(row.attempts),
-                trace=row.trace,
-            )
+            DueDelivery(**{**row._mapping, "attempts": _attempts_of(row.attempts)})
             for row in sorted(rows, key=lambda row: row.id)
         ]
 
@@ -136,7 +125,7 @@ class Deliveries:
 
     async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
         delivered = (_row.endpoint_id == endpoint_id, _row.status == DELIVERED, _row.ended_at >= moment)
-        wanted = sa.select(_row.id).where(*delivered).order_by(_row.id.desc()).limit(sa.literal_column("1"))
+        wanted = sa.select(_row.id).where(*delivered).order_by(_row.id.desc()).limit(ONE)
         return bool(await self._database.read(wanted))
 
     async def prune(self, *, before: datetime, limit: int) -> int:
@@ -192,22 +181,6 @@ class Deliveries:
         wanted = sa.select(*ENTRY).where(key_among(_row.endpoint_id, known), *events).order_by(_row.id)
         return [entry_of(row) for row in await self._database.read(wanted)]
 
-    async def add(self, delivery: NewDelivery, *, now: datetime) -> int:
-        """Queue a delivery without an event, due at once; its id."""
-        values = {
-            "endpoint_id": delivery.endpoint_id,
-            "event_id": delivery.event_id,
-            "event_type": delivery.type,
-            "body": delivery.body,
-            "status": DeliveryStatus.PENDING.value,
-            "created_at": now,
-            "retrying_since": now,
-            "due_at": now,
-        }
-        (row,) = await self._database.run(sa.insert(table).values(values).returning(_row.id))
-        delivery_id: int = row.id
-        return delivery_id
-
     async def put_back(self, endpoint_id: str, delivery_ids: Collection[int], *, now: datetime) -> int:
         """Makes them due at once, in a new series of attempts, regardless of their status; returns how many."""
         return await self._restart(now, _row.endpoint_id == endpoint_id, _row.id.in_(delivery_ids))
@@ -224,7 +197,7 @@ class Deliveries:
             "retrying_since": now,
             "due_at": now,
             "ended_at": sa.null(),
-            "tries": sa.literal_column("0"),
+            "tries": ZERO,
             "claims": _row.claims + 1,
         }
         return len(await self._database.run(sa.update(table).where(*which).values(values).returning(_row.id)))
@@ -237,22 +210,16 @@ def queue(dialect: DialectName) -> sa.Executable:
         sa.column("position", sa.Integer), _row.endpoint_id, _row.event_id, _row.event_type, _row.body, _row.trace
     )
     values = {
-        "endpoint_id": batch.c.endpoint_id,
-        "event_id": batch.c.event_id,
-        "event_type": batch.c.event_type,
-        "body": batch.c.body,
-        "trace": batch.c.trace,
+        **{name: batch.c[name] for name in ("endpoint_id", "event_id", "event_type", "body", "trace")},
         "status": PENDING,
         "created_at": _now,
         "retrying_since": _now,
         "due_at": _now,
     }
     # WHERE, because SQLite takes ON CONFLICT after a bare SELECT … FROM for a join condition.
-    rows = (
-        sa.select(*values.values()).where(sa.literal_column("1") == sa.literal_column("1")).order_by(batch.c.position)
-    )
+    rows = sa.select(*values.values()).where(ONE > ZERO).order_by(batch.c.position)
     insert = insert_into(dialect, table).from_select(list(values), rows)
-    return insert.on_conflict_do_nothing(index_elements=["endpoint_id", "event_id"])
+    return insert.on_conflict_do_nothing(index_elements=["endpoint_id", "event_id"]).returning(_row.id)
 
 
 @cache
@@ -320,18 +287,8 @@ def _after() -> sa.Select[Any]:
 
 def entry_of(row: sa.Row[Any]) -> DeliveryEntry:
     """The log entry in a row of the columns `ENTRY`."""
-    return DeliveryEntry(
-        id=row.id,
-        endpoint_id=row.endpoint_id,
-        event_id=row.event_id,
-        type=row.event_type,
-        status=DeliveryStatus(row.status),
-        created_at=row.created_at,
-        due_at=row.due_at,
-        ended_at=row.ended_at,
-        tries=row.tries,
-        attempts=_attempts_of(row.attempts),
-    )
+    read = {"status": DeliveryStatus(row.status), "attempts": _attempts_of(row.attempts)}
+    return DeliveryEntry(**{**row._mapping, **read})
 
 
 def _attempts_of(text: str) -> tuple[DeliveryAttempt, ...]:

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.database import Database
 from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages, Waiting
-from forwarder.store.sql import DialectName, Moment, distinct, insert_into, same_key
+from forwarder.store.sql import ONE, DialectName, Moment, distinct, insert_into, same_key
 from forwarder.store.submissions.port import ThrottleState
 from forwarder.store.tables import IS_OPEN_FAILURE, outbox, processes, reservations, set_aside
 from forwarder.store.tables import webhook_deliveries as deliveries
@@ -89,7 +89,6 @@ class ProcessRegister:
 
 
 _row = reservations.c
-_ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1")
 _PENDING: Final[sa.ColumnElement[str]] = sa.literal_column("'PENDING'")
 _IN_DOUBT: Final[sa.ColumnElement[str]] = sa.literal_column("'IN_DOUBT'")
 
@@ -118,7 +117,7 @@ class BacklogReader:
         counted = sa.select(sample.c.reason, sa.func.count().label("count_of")).group_by(sample.c.reason)
         # Literally the condition and order of the index of due rows.
         unheld = (_row.account_id == account_id, _row.due_at.is_not(None), _row.leased_by.is_(None))
-        due = sa.select(_row.due_at).where(*unheld).order_by(_row.due_at, _row.id).limit(_ONE)
+        due = sa.select(_row.due_at).where(*unheld).order_by(_row.due_at, _row.id).limit(ONE)
         reasons, next_due = await self._database.read(counted), await self._database.read(due)
         return Waiting(next_due[0].due_at if next_due else None, {row.reason: row.count_of for row in reasons})
 
@@ -165,8 +164,8 @@ def accounts() -> sa.Executable:
             account,
             _count(_of(account, _PENDING)),
             _first(_of(account, _PENDING)),
-            _count(sa.select(_ONE).where(due)),
-            sa.select(_row.due_at).where(due).order_by(_row.due_at).limit(_ONE).scalar_subquery(),
+            _count(sa.select(ONE).where(due)),
+            sa.select(_row.due_at).where(due).order_by(_row.due_at).limit(ONE).scalar_subquery(),
             _count(_of(account, _IN_DOUBT)),
             _first(_of(account, _IN_DOUBT)),
         )
@@ -191,7 +190,7 @@ def endpoints() -> sa.Executable:
 
 
 def _of(account: sa.ColumnElement[str], status: sa.ColumnElement[str]) -> sa.Select[Any]:
-    return sa.select(_ONE).select_from(reservations).where(_row.account_id == account, same_key(_row.status, status))
+    return sa.select(ONE).select_from(reservations).where(_row.account_id == account, same_key(_row.status, status))
 
 
 def _count(rows: sa.Select[Any]) -> sa.ScalarSelect[int]:
@@ -201,4 +200,4 @@ def _count(rows: sa.Select[Any]) -> sa.ScalarSelect[int]:
 def _first(rows: sa.Select[Any]) -> sa.ScalarSelect[datetime]:
     """When the first of `rows` was accepted: ids follow the order of the log. Ordered as only the index of statuses is; otherwise
     PostgreSQL may scan all rows from the first."""
-    return rows.with_only_columns(_row.accepted_at).order_by(_row.status, _row.id).limit(_ONE).scalar_subquery()
+    return rows.with_only_columns(_row.accepted_at).order_by(_row.status, _row.id).limit(ONE).scalar_subquery()

@@ -19,6 +19,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.sql import (
     BATCH,
+    ZERO,
     Moment,
     as_batch,
     batch_of,
@@ -46,7 +47,6 @@ _row = reservations.c
 _delivery = webhook_deliveries.c
 _parked = parked_cancellations.c
 _limit = sa.bindparam("limit", type_=sa.Integer)
-_ZERO: Final[sa.ColumnElement[int]] = sa.literal_column("0")
 _ANONYMOUS: Final = ("request", "record", "problem", "attempts", "cancel_problem", "anonymized_at")
 _REWRITTEN: Final = (_row.id, _row.request, _row.record, _row.problem, _row.attempts, _row.cancel_problem)
 
@@ -242,7 +242,7 @@ def ended_deliveries() -> sa.Executable:
     endpoint: sa.BindParameter[str] = sa.bindparam("endpoint")
     # Bounds on the order: with an equality the planner could walk all endpoints' deliveries by id.
     bounds = (
-        sa.tuple_(_delivery.endpoint_id, _delivery.id) >= sa.tuple_(endpoint, _ZERO),
+        sa.tuple_(_delivery.endpoint_id, _delivery.id) >= sa.tuple_(endpoint, ZERO),
         _delivery.endpoint_id <= endpoint,
     )
     first = sa.select(_delivery.id, _delivery.ended_at).where(*bounds)

@@ -11,7 +11,7 @@ depend on the number of rows.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, Final, Literal, Self
 
@@ -33,6 +33,24 @@ _TEXTS: Final = "texts"
 
 _NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 """The escape for U+0000: after an even number of backslashes, for an odd one would make it six plain characters."""
+
+
+ZERO: Final[sa.ColumnElement[int]] = sa.literal_column("0")
+ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1")
+"""As literals: part of a statement's one text, unlike parameters."""
+
+
+def _written_as(element: type[FunctionElement[Any]], **texts: str) -> None:
+    """The text of `element` on each database; `{0}` is its first operand."""
+
+    def compile_as(text: str) -> Callable[..., str]:
+        def written(element: FunctionElement[Any], compiler: SQLCompiler, **options: Any) -> str:
+            return text.format(*(compiler.process(each, **options) for each in element.clauses))
+
+        return written
+
+    for dialect, text in texts.items():
+        compiles(element, dialect)(compile_as(text))
 
 
 # --- times ------------------------------------------------------------------------------------------------------------
@@ -65,14 +83,7 @@ class utc_day(FunctionElement[date]):  # noqa: N801 - it is written as the funct
     inherit_cache = True
 
 
-@compiles(utc_day, "postgresql")
-def _utc_day_on_postgresql(element: utc_day, compiler: SQLCompiler, **options: Any) -> str:
-    return f"CAST(timezone('UTC', {compiler.process(element.clauses, **options)}) AS DATE)"
-
-
-@compiles(utc_day, "sqlite")
-def _utc_day_on_sqlite(element: utc_day, compiler: SQLCompiler, **options: Any) -> str:
-    return f"substr({compiler.process(element.clauses, **options)}, 1, 10)"
+_written_as(utc_day, postgresql="CAST(timezone('UTC', {0}) AS DATE)", sqlite="substr({0}, 1, 10)")
 
 
 class octets(FunctionElement[int]):  # noqa: N801 - as `utc_day`
@@ -83,14 +94,7 @@ class octets(FunctionElement[int]):  # noqa: N801 - as `utc_day`
     inherit_cache = True
 
 
-@compiles(octets, "postgresql")
-def _octets_on_postgresql(element: octets, compiler: SQLCompiler, **options: Any) -> str:
-    return f"octet_length({compiler.process(element.clauses, **options)})"
-
-
-@compiles(octets, "sqlite")
-def _octets_on_sqlite(element: octets, compiler: SQLCompiler, **options: Any) -> str:
-    return f"length(CAST({compiler.process(element.clauses, **options)} AS BLOB))"
+_written_as(octets, postgresql="octet_length({0})", sqlite="length(CAST({0} AS BLOB))")
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
@@ -230,22 +234,8 @@ def _same_key_on_postgresql(element: same_key, compiler: SQLCompiler, **options:
     return compiler.process(sa.and_(column >= value, column <= value).self_group(), **options)
 
 
-@compiles(same_key, "sqlite")
-def _same_key_on_sqlite(element: same_key, compiler: SQLCompiler, **options: Any) -> str:
-    column, value = element.clauses
-    return compiler.process(column == value, **options)
-
-
-@compiles(key_among, "postgresql")
-def _key_among_on_postgresql(element: key_among, compiler: SQLCompiler, **options: Any) -> str:
-    column, values = (compiler.process(side, **options) for side in element.clauses)
-    return f"{column} = ANY (ARRAY{values})"
-
-
-@compiles(key_among, "sqlite")
-def _key_among_on_sqlite(element: key_among, compiler: SQLCompiler, **options: Any) -> str:
-    column, values = (compiler.process(side, **options) for side in element.clauses)
-    return f"{column} IN {values}"
+_written_as(same_key, sqlite="{0} = {1}")
+_written_as(key_among, postgresql="{0} = ANY (ARRAY{1})", sqlite="{0} IN {1}")
 
 
 # --- parts of statements ----------------------------------------------------------------------------------------------
@@ -281,4 +271,4 @@ def distinct(among: sa.ColumnElement[bool], *order: sa.Column[Any]) -> sa.CTE:
 
 
 def _first(among: sa.ColumnElement[bool], order: Sequence[sa.Column[Any]]) -> sa.ScalarSelect[Any]:
-    return sa.select(order[0]).where(among).order_by(*order).limit(sa.literal_column("1")).scalar_subquery()
+    return sa.select(order[0]).where(among).order_by(*order).limit(ONE).scalar_subquery()

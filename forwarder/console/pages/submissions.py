@@ -22,7 +22,7 @@ from forwarder.operate.submissions.bulk import (
     plan_retry,
 )
 from forwarder.operate.submissions.look_up import LookedUp, look_up_in_pms
-from forwarder.operate.submissions.search import History, SubmissionQuery, SubmissionSearch, history_of
+from forwarder.operate.submissions.search import History, SubmissionSearch, history_of
 from forwarder.operate.submissions.settle import Decision, NotInDoubt, Repair, decide
 from forwarder.process.clock import iso
 from forwarder.process.supervision import Stop
@@ -30,7 +30,7 @@ from forwarder.reservation.anonymous import anonymous_record
 from forwarder.reservation.cancellation import MAX_REASON
 from forwarder.reservation.outcome import Status
 from forwarder.store.delivery_queue import Deliveries
-from forwarder.store.lists.port import SubmissionSummary
+from forwarder.store.lists.port import SubmissionQuery, SubmissionSummary
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import NotKnown
 

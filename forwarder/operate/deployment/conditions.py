@@ -257,18 +257,18 @@ def _accounts(status: "DeploymentStatus") -> _Seen:
     pms = pms_states(processes, now)
     workers = sum(each.role in {"worker", _EVERYTHING} and not each.silent(now) for each in processes)
     for each in status.store.accounts:
-        work, waiting, throttled = each.backlog.work, each.waiting, pms.get(each.backlog.account_id)
+        work, waiting, throttled = each.work, each.waiting, pms.get(each.account_id)
         most, alone = waiting.most, throttled is not None and throttled.left_alone > 0
         them = "them" if waiting.sampled >= work.pending else f"the first {waiting.sampled:,}"
         wait = throttled.wait_seconds if throttled is not None and alone else None
         due = waiting.due_at if wait is None else now + timedelta(seconds=wait)
         values = {
-            "account": each.backlog.account_id,
+            "account": each.account_id,
             "pending": work.pending,
             "why": "" if most is None else f", {most[1]:,} of {them} after {most[0]}",
             "next": "" if due is None else f", next try {until(due, now)}",
         }
-        if each.backlog.state is AccountState.TEST:
+        if each.state is AccountState.TEST:
             continue
         if work.in_doubt:
             oldest = work.oldest_in_doubt_at
@@ -278,9 +278,9 @@ def _accounts(status: "DeploymentStatus") -> _Seen:
             reason = throttled.reason or (most or ("unknown",))[0]
             told = {"reason": reason, "breaker": throttled.breaker, "credential": _credential(reason)}
             yield "BreakerOpen", {**values, **told}
-        if each.backlog.state is not AccountState.ACTIVE:
+        if each.state is not AccountState.ACTIVE:
             if work.pending:
-                paused = each.backlog.state is AccountState.PAUSED
+                paused = each.state is AccountState.PAUSED
                 yield "AccountPaused" if paused else "UnknownAccount", values
             continue
         tried = sum(count for reason, count in waiting.reasons.items() if reason is not None)

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeVar
 
@@ -30,7 +30,7 @@ from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.database import NotPermitted
 from forwarder.store.deployment import BacklogReader, ProcessRegister, RunningProcess
 from forwarder.store.engine import Engine, open_engine
-from forwarder.store.lists.port import EndpointWork, SetAsideMessages, Waiting
+from forwarder.store.lists.port import EndpointWork, SetAsideMessages
 from forwarder.store.migrate import HEAD, applied_revisions, is_current
 from forwarder.store.submissions.port import Heartbeat, StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
@@ -60,14 +60,6 @@ class LogStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class AccountStatus:
-    """An account with open work, and what its pending submissions wait for."""
-
-    backlog: AccountBacklog
-    waiting: Waiting = field(default_factory=Waiting)
-
-
-@dataclass(frozen=True, slots=True)
 class EndpointStatus:
     """A webhook endpoint with waiting deliveries, or one that was not disabled by an operator."""
 
@@ -90,7 +82,7 @@ class StoreStatus:
     work: Backlog | None = None
     processes: Sequence[RunningProcess] = ()
     workers: Sequence[Heartbeat] = ()
-    accounts: Sequence[AccountStatus] = ()
+    accounts: Sequence[AccountBacklog] = ()
     failed_by_class: Mapping[str, int] | None = None
     endpoints: Sequence[EndpointStatus] = ()
     set_aside: Sequence[SetAsideMessages] = ()
@@ -155,8 +147,8 @@ class StatusReader:
         work = await read_backlog(reader, TenancyAdmin(engine), self.clock)
         open_work = [each for each in work.accounts if each.work.pending or each.work.in_doubt or each.work.due]
         open_work.sort(key=lambda each: -(each.work.pending + each.work.in_doubt))
-        accounts = [AccountStatus(each, await reader.waiting(each.account_id)) for each in open_work[:_EXPLAINED]]
-        accounts += [AccountStatus(each) for each in open_work[_EXPLAINED:]]
+        explained = [replace(each, waiting=await reader.waiting(each.account_id)) for each in open_work[:_EXPLAINED]]
+        accounts = [*explained, *open_work[_EXPLAINED:]]
         pending = {each.endpoint_id: each for each in work.endpoints}
         endpoints = [
             EndpointStatus(each.id, pending.get(each.id), None if each.enabled else each.disabled_reason)
@@ -234,8 +226,8 @@ _ACCOUNTS: Final = 8
 """How many accounts a terminal's page shows; a pipe gets all of them."""
 
 _ACCOUNT: Final = (
-    "id=backlog.account_id state=backlog.state pending=backlog.work.pending oldestPendingAt=backlog.work.oldest_pending_at "
-    "due=backlog.work.due inDoubt=backlog.work.in_doubt nextTryAt=waiting.due_at"
+    "id=account_id state=state pending=work.pending oldestPendingAt=work.oldest_pending_at "
+    "due=work.due inDoubt=work.in_doubt nextTryAt=waiting.due_at"
 )
 
 _Line = tuple[str, str]
@@ -349,9 +341,9 @@ def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Ite
         yield "accounts: nothing waits", ""
 
 
-def _account_line(account: AccountStatus, now: datetime) -> str:
-    backlog, work, waiting = account.backlog, account.backlog.work, account.waiting
-    parts = [f"account {backlog.account_id}: {backlog.state.value}", f"{work.pending:,} wait"]
+def _account_line(account: AccountBacklog, now: datetime) -> str:
+    work, waiting = account.work, account.waiting
+    parts = [f"account {account.account_id}: {account.state.value}", f"{work.pending:,} wait"]
     if work.oldest_pending_at is not None:
         parts.append(f"the oldest since {iso(work.oldest_pending_at)}")
     if work.in_doubt:

@@ -13,14 +13,14 @@ import typer
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import open_deployment, stop_on_signal
 from forwarder.operate.output import Block, Failed, Shown, Table, WrongUsage, progress
-from forwarder.operate.submissions.search import Filters, SubmissionQuery, SubmissionSearch, not_found, status_after
+from forwarder.operate.submissions.search import Filters, SubmissionSearch, not_found, status_after
 from forwarder.oversight.audit import Audit
 from forwarder.pms.registry import takes_cancellations
 from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import Stop
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.port import SubmissionSummary
+from forwarder.store.lists.port import SubmissionQuery, SubmissionSummary
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.port import TenancyUnavailable

@@ -1,7 +1,7 @@
 """Searching submissions in every workspace, `forwarder submissions list`; and the history of one, `show`, as far as it is kept: its
 last fifty tries, and thirty days of webhook deliveries."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -31,7 +31,7 @@ from forwarder.reservation.submission import RequestIds
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.lists.overview import Overview
-from forwarder.store.lists.port import StoredSubmission, SubmissionFilter, SubmissionSummary
+from forwarder.store.lists.port import StoredSubmission, SubmissionQuery, SubmissionSummary
 
 _FIELDS: Final = (
     "id=record_id requestId workspace=workspace_id account=account_id status propertyId arrival departure attempts acceptedAt "
@@ -39,21 +39,6 @@ _FIELDS: Final = (
 )
 
 RequestId = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
-
-
-@dataclass(frozen=True, slots=True)
-class SubmissionQuery(SubmissionFilter):
-    """Search criteria, combined with AND.
-
-    `reason`: of the last try, or the code of the problem. `accepted_before` and `accepted_since`: moments.
-    `guest`: words of the guest's name or e-mail address, in any case, or at least six digits of a phone number. `transaction_id`:
-    the caller's `transactionId`. `accounts` and `transaction_keys` follow from the others, by `SubmissionSearch`.
-    """
-
-    accounts: Collection[str] = ()
-    account_id: str | None = None
-    workspace_id: str | None = None
-    transaction_id: str | None = None
 
 
 class SubmissionSearch:
@@ -78,11 +63,10 @@ class SubmissionSearch:
             keys = {each: ids.transaction_key(each, query.transaction_id.strip()) for each in known}
         wanted, below = replace(query, accounts=known, transaction_keys=keys), before
         while True:
-            found = await self._overview.search(wanted, limit=page, before=below)
-            yield found.rows, found.next
-            if found.next is None:
+            rows, below = await self._overview.search(wanted, limit=page, before=below)
+            yield rows, below
+            if below is None:
                 return
-            below = found.next
 
     async def newest(self, query: SubmissionQuery, limit: int) -> Sequence[SubmissionSummary]:
         """The newest `limit` that match. Raises `StoreUnavailable`."""

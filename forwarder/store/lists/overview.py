@@ -20,15 +20,15 @@ from forwarder.store.database import Database
 from forwarder.store.lists.port import (
     LONGEST_LAG,
     AskedFor,
-    Searched,
     StoredSubmission,
-    SubmissionFilter,
+    SubmissionQuery,
     SubmissionSummary,
 )
 from forwarder.store.lists.reader import Reader
 from forwarder.store.lists.statements import of_each
 from forwarder.store.sql import (
     BATCH,
+    ONE,
     DialectName,
     as_batch,
     batch_of,
@@ -128,14 +128,16 @@ class Overview:
         # Each with its workspace, by one index step for each.
         found = distinct(_row.account_id.is_not(None), _row.account_id, _row.status)
         of_it = sa.select(_row.workspace_id).where(_row.account_id == found.c.value).order_by(_row.status, _row.id)
-        whose = of_it.limit(_ONE).correlate(found).scalar_subquery().label("workspace_id")
+        whose = of_it.limit(ONE).correlate(found).scalar_subquery().label("workspace_id")
         every = sa.select(found.c.value.label("account_id"), whose).where(found.c.value.is_not(None))
         rows = await self._database.read(every)
         return [row.account_id for row in rows if workspace_id in {None, row.workspace_id}]
 
-    async def search(self, wanted: SubmissionFilter, *, limit: int, before: int | None = None) -> Searched:
-        """The newest matches with ids below `before`, at most `limit`. Reads a few thousand rows at most: a step may find fewer
-        than `limit`, or none, although older matches exist."""
+    async def search(
+        self, wanted: SubmissionQuery, *, limit: int, before: int | None = None
+    ) -> tuple[Sequence[SubmissionSummary], int | None]:
+        """The newest matches with ids below `before`, at most `limit`; and the id below which to continue, None at the end. Reads
+        a few thousand rows at most: a step may find fewer than `limit`, or none, although older matches exist."""
         lead, dialect = lead_of(wanted), self._database.dialect
         exact = is_exact(wanted, lead)
         # Ids follow the order of ingestion: so the wanted period is a range of ids.
@@ -167,8 +169,8 @@ class Overview:
             )
         ]
         if len(found) <= limit:
-            return Searched(found, rest)
-        return Searched(found[:limit], found[limit - 1].id)
+            return found, rest
+        return found[:limit], found[limit - 1].id
 
     async def _first_ingested(self, moment: datetime) -> int:
         """The id of the first row ingested at `moment` or later, or one above all. By bisection: an index on the time would
@@ -268,7 +270,6 @@ def _summary(row: sa.Row[Any]) -> SubmissionSummary:
 
 _before = sa.bindparam("before", type_=_row.id.type)
 _max_rows = sa.bindparam("max_rows", type_=sa.Integer)
-_ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1")
 _WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
 """The statuses that few submissions have."""
 
@@ -279,7 +280,7 @@ Lead = Literal["pms", "property", "status", "id"]
 """The key by which candidates are found. `id`: every row is one."""
 
 
-def lead_of(wanted: SubmissionFilter) -> Lead:
+def lead_of(wanted: SubmissionQuery) -> Lead:
     """The filter that probably leaves the fewest candidates. Merging the runs of many accounts costs more than scanning all
     rows, unless for statuses that few rows have."""
     if wanted.pms_reservation_id is not None:
@@ -290,7 +291,7 @@ def lead_of(wanted: SubmissionFilter) -> Lead:
     return "status" if few or wanted.transaction_keys is not None else "id"
 
 
-def is_exact(wanted: SubmissionFilter, lead: Lead) -> bool:
+def is_exact(wanted: SubmissionQuery, lead: Lead) -> bool:
     """Whether every candidate matches."""
     times = (wanted.accepted_before, wanted.accepted_since)
     if any((wanted.reason, *times, wanted.guest, wanted.transaction_keys, wanted.api_key_id)):
@@ -298,7 +299,7 @@ def is_exact(wanted: SubmissionFilter, lead: Lead) -> bool:
     return lead == "status" or (lead == "property" and wanted.statuses == frozenset(Status))
 
 
-def runs_of(wanted: SubmissionFilter, lead: Lead) -> list[dict[str, Any]]:
+def runs_of(wanted: SubmissionQuery, lead: Lead) -> list[dict[str, Any]]:
     """The batch of `candidates`: for each account the keys of its runs."""
     match lead:
         case "pms" | "id":
@@ -310,7 +311,7 @@ def runs_of(wanted: SubmissionFilter, lead: Lead) -> list[dict[str, Any]]:
             return [{"account_id": each, "value": status} for each, status in product(wanted.accounts, statuses)]
 
 
-def _statuses(wanted: SubmissionFilter) -> frozenset[Status]:
+def _statuses(wanted: SubmissionQuery) -> frozenset[Status]:
     """The statuses whose runs to read; with transaction keys only those that the transactions' index lacks."""
     return wanted.statuses if wanted.transaction_keys is None else wanted.statuses & {*_IMPOSSIBLE}
 
@@ -334,7 +335,7 @@ def candidates(dialect: DialectName, lead: Lead) -> sa.Select[Any]:
 
 def next_from() -> sa.Select[Any]:
     """The first row at or above `before`: its id, and when it was accepted and ingested."""
-    return sa.select(_row.id, _row.accepted_at, _row.created_at).where(_row.id >= _before).order_by(_row.id).limit(_ONE)
+    return sa.select(_row.id, _row.accepted_at, _row.created_at).where(_row.id >= _before).order_by(_row.id).limit(ONE)
 
 
 def of_transactions() -> sa.Select[Any]:
@@ -345,14 +346,14 @@ def of_transactions() -> sa.Select[Any]:
     return sa.select(_row.id).where(recognised, _row.natural_key.is_not(None), _row.status.in_(POSSIBLE_STATUSES))
 
 
-def among(dialect: DialectName, wanted: SubmissionFilter, columns: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
+def among(dialect: DialectName, wanted: SubmissionQuery, columns: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
     """These columns, newest first, of the rows of a batch of ids that may match; `is_wanted` decides."""
     batch = batch_of(_row.id)
     rows = sa.select(*columns).where(key_among(_row.id, sa.select(batch.c.id)))
     return rows.where(*_conditions(dialect, wanted)).order_by(_row.id.desc())
 
 
-def _conditions(dialect: DialectName, wanted: SubmissionFilter) -> list[sa.ColumnElement[bool]]:
+def _conditions(dialect: DialectName, wanted: SubmissionQuery) -> list[sa.ColumnElement[bool]]:
     conditions: list[sa.ColumnElement[bool]] = []
     if wanted.statuses != frozenset(Status):
         conditions.append(_row.status.in_(sorted(wanted.statuses)))
@@ -390,7 +391,7 @@ def _guest_conditions(dialect: DialectName, guest: str) -> list[sa.ColumnElement
     return [_row.request.ilike(f"%{word}%") for word in loosely]
 
 
-def is_wanted(wanted: SubmissionFilter, account_id: str, request: str | None, reasons: Sequence[str | None]) -> bool:
+def is_wanted(wanted: SubmissionQuery, account_id: str, request: str | None, reasons: Sequence[str | None]) -> bool:
     """The checks that the database cannot make on a row from `among`. `request`: its JSON text, for a guest."""
     if account_id not in wanted.accounts or (wanted.reason is not None and wanted.reason not in reasons):
         return False

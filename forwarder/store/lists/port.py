@@ -128,16 +128,17 @@ LONGEST_LAG: Final = timedelta(hours=12)
 
 
 @dataclass(frozen=True, slots=True)
-class SubmissionFilter:
-    """An operator's search filter: all criteria must match.
+class SubmissionQuery:
+    """An operator's search: all criteria must match.
 
     `accounts`: any of these. `reason`: of the last try, or the code of the problem. `accepted_before` may miss submissions
-    ingested more than `LONGEST_LAG` after their acceptance. `guest`: words in the guest's name, address or e-mail, all of them, or
-    a phone number.
-    `transaction_keys`: by account, as in `NaturalKey`. `api_key_id`: submitted with this key.
+    ingested more than `LONGEST_LAG` after their acceptance. `guest`: words of the guest's name or e-mail address, in any case and
+    all of them, or at least six digits of a phone number. `transaction_keys`: by account, as in `NaturalKey`. `api_key_id`:
+    submitted with this key. From `account_id`, `workspace_id` and `transaction_id`, the caller's, the search of operators makes
+    `accounts` and `transaction_keys`.
     """
 
-    accounts: Collection[str]
+    accounts: Collection[str] = ()
     statuses: frozenset[Status] = frozenset(Status)
     property_id: str | None = None
     reason: str | None = None
@@ -147,14 +148,9 @@ class SubmissionFilter:
     pms_reservation_id: str | None = None
     transaction_keys: Mapping[str, str] | None = None
     api_key_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Searched:
-    """One step of a search: its matches, newest first, and the id below which to continue; None at the end."""
-
-    rows: Sequence[SubmissionSummary]
-    next: int | None
+    account_id: str | None = None
+    workspace_id: str | None = None
+    transaction_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from forwarder.store.lists.port import (
     shape_of,
     sides,
 )
-from forwarder.store.sql import BATCH, DialectName, batch_of, columns_of, key_batch, octets, same_key
+from forwarder.store.sql import BATCH, ONE, DialectName, batch_of, columns_of, key_batch, octets, same_key
 from forwarder.store.submissions.duplicates import fingerprint_of, original_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of, similar_in
@@ -39,7 +39,6 @@ from forwarder.store.tables import POSSIBLE_STATUSES, reservations
 
 _row = reservations.c
 _LARGEST_ID: Final = 2**63 - 1
-_ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1")
 _account = sa.bindparam("account_id", type_=_row.account_id.type)
 
 
@@ -118,7 +117,7 @@ _SIMILAR: Final = (
     )
     .limit(sa.literal_column(str(MAX_SIMILAR)))
 )
-_PROBE: Final = sa.select(_ONE).select_from(reservations).limit(_ONE)
+_PROBE: Final = sa.select(ONE).select_from(reservations).limit(ONE)
 
 
 class Reader:

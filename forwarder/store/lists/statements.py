@@ -15,7 +15,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from forwarder.store.lists.port import Filter, ListShape
-from forwarder.store.sql import DialectName, Moment, batch_of, utc_day
+from forwarder.store.sql import ONE, ZERO, DialectName, Moment, batch_of, utc_day
 from forwarder.store.tables import IS_LISTED, reservations
 
 _row = reservations.c
@@ -23,8 +23,6 @@ _account = sa.bindparam("account_id", type_=_row.account_id.type)
 _cursor = sa.bindparam("cursor", type_=_row.id.type)
 _max_rows = sa.bindparam("max_rows", type_=sa.Integer)
 _since = sa.bindparam("updated_since", type_=Moment())
-_ZERO: Final[sa.ColumnElement[int]] = sa.literal_column("0")
-_ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1")
 _SAMPLED: Final[sa.ColumnElement[int]] = sa.literal_column("11")  # of so many days one
 _LARGEST_ID: Final[sa.ColumnElement[int]] = sa.literal_column("9223372036854775807")
 _KEYS: Final[dict[Filter, sa.ColumnElement[Any]]] = {
@@ -78,7 +76,7 @@ def _listed(dialect: DialectName, columns: Sequence[sa.ColumnElement[Any]], *, u
 def _ids_by_day(shape: ListShape, days: sa.FromClause, *, upward: bool) -> sa.Select[Any]:
     """Like `_ids`, merged from the runs of many days, on PostgreSQL. Reads the runs of a few days first: if they fill the page, it
     ends there at the latest, and no other day's run is read beyond that."""
-    is_sample = days.c.number % _SAMPLED == _ZERO
+    is_sample = days.c.number % _SAMPLED == ZERO
     run = _run("postgresql", shape, days, upward=upward).limit(_max_rows)
     sample = _first(of_each("postgresql", days, run).where(is_sample), upward=upward)
     sampled = sample.cte("upward_sample" if upward else "downward_sample")
@@ -128,7 +126,7 @@ def _run_up_to(end: sa.ColumnElement[int], shape: ListShape, runs: sa.FromClause
     if upward:
         rows = rows.where(place <= sa.tuple_(sa.func.coalesce(end, _LARGEST_ID), _account))
     else:
-        rows = rows.where(place >= sa.tuple_(sa.func.coalesce(end, _ZERO), _account))
+        rows = rows.where(place >= sa.tuple_(sa.func.coalesce(end, ZERO), _account))
     return rows.order_by(_sorted(rows, upward=upward))
 
 
@@ -168,7 +166,7 @@ def _range(
 def with_id(rows: sa.Select[Any], wanted: sa.ColumnElement[int]) -> sa.Select[Any]:
     """The one of `rows` that has this id. By bounds on the order, which only the primary key serves: any index with the id
     serves an equality, and in an empty table they all look equally cheap."""
-    return rows.where(_row.id >= wanted, _row.id <= wanted).order_by(_row.id).limit(_ONE)
+    return rows.where(_row.id >= wanted, _row.id <= wanted).order_by(_row.id).limit(ONE)
 
 
 @cache  # one object for both sides of a cursor, so that it is executed once
@@ -179,16 +177,16 @@ def _values(dialect: DialectName, shape: ListShape) -> sa.Select[Any]:
     lead = shape.lead
     first, last = (sa.bindparam(f"{lead}_{end}", type_=sa.Date) for end in ("first", "last"))
     if dialect == "postgresql" and shape.every_day:
-        number = sa.func.generate_series(_ZERO, last - first).column_valued("number")
+        number = sa.func.generate_series(ZERO, last - first).column_valued("number")
         days = sa.select((first + number).label("value"), number).cte("days")
         return sa.select(days.c.value, days.c.number)
     # The days with any rows, each found by one index step.
     key = _KEYS[lead]
     among = sa.and_(_row.account_id == _account, key <= last)
-    start = sa.select(key).where(among, key >= first).order_by(key).limit(_ONE).scalar_subquery()
-    found = sa.select(start.label("value"), _ZERO.label("number")).cte("found", recursive=True)
-    following = sa.select(key).where(among, key > found.c.value).order_by(key).limit(_ONE)
-    step = sa.select(following.correlate(found).scalar_subquery(), found.c.number + _ONE).select_from(found)
+    start = sa.select(key).where(among, key >= first).order_by(key).limit(ONE).scalar_subquery()
+    found = sa.select(start.label("value"), ZERO.label("number")).cte("found", recursive=True)
+    following = sa.select(key).where(among, key > found.c.value).order_by(key).limit(ONE)
+    step = sa.select(following.correlate(found).scalar_subquery(), found.c.number + ONE).select_from(found)
     found = found.union_all(step.where(found.c.value.is_not(None)))
     return sa.select(found.c.value, found.c.number).where(found.c.value.is_not(None))
 

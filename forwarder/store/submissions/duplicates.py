@@ -204,7 +204,6 @@ _LOOKED_AT: Final[sa.ColumnElement[int]] = sa.literal_column("16")
 
 _new = reservations.alias("new")
 _old = reservations.alias("old")
-_NONE: Final[sa.ColumnElement[str]] = sa.literal_column("''")
 
 
 @cache

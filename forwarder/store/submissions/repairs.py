@@ -16,6 +16,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.sql import (
     BATCH,
+    ZERO,
     Moment,
     as_batch,
     batch_of,
@@ -136,7 +137,7 @@ def reopen() -> sa.Executable:
             due_at=batch.c.updated_at,
             attempts=batch.c.attempts,
             deadline_at=batch.c.deadline_at,
-            tries=sa.literal_column("0"),
+            tries=ZERO,
             possibly_sent=False,
             pushing=False,
             leased_by=sa.null(),

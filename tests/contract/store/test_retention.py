@@ -335,7 +335,8 @@ async def test_the_deliveries_about_an_erased_guest_are_anonymous(desk: Desk) ->
 async def _deliver(desk: Desk, endpoint: str, event_id: str, *, ended: bool, work: Work | None = None) -> None:
     data = b"{}" if work is None else b"".join(final(work, notes="Maria: 4711").event.written)
     body = body_of("reservation.confirmed.v1", iso(NOW), data.decode())
-    number = await desk.deliveries.add(NewDelivery(endpoint, event_id, "reservation.confirmed.v1", body), now=NOW)
+    delivery = NewDelivery(endpoint, event_id, "reservation.confirmed.v1", body)
+    [number] = await desk.deliveries.queue([delivery], now=NOW)
     async with desk.engine.begin() as connection:
         changed = webhook_deliveries.update().where(webhook_deliveries.c.id == number)
         attempts = to_json([{"at": iso(NOW), "ms": 1, "status": 200, "failure": None, "detail": "Maria"}]).decode()

@@ -253,7 +253,7 @@ async def test_all_that_ended_undelivered_can_be_put_back(queue: Deliveries, log
 
 
 async def test_one_that_no_event_brought_is_due_at_once(queue: Deliveries, log: Deliveries) -> None:
-    delivery_id = await log.add(new(7), now=NOW)
+    [delivery_id] = await log.queue([new(7)], now=NOW)
     assert [one.id for one in await claimed(queue)] == [delivery_id]
 
 

@@ -47,7 +47,7 @@ async def client(engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
         for number in range(COUNT):
             for endpoint in (first, second):
                 delivery = NewDelivery(endpoint.id, f"rsv_x.{number}", "reservation.confirmed.v1", "{}")
-                await log.add(delivery, now=datetime.now(UTC))
+                await log.queue([delivery], now=datetime.now(UTC))
         yield caller
 
 

@@ -14,7 +14,6 @@ from forwarder.assembly.backend import open_backend
 from forwarder.assembly.roles.role import consuming_checks, store_checks
 from forwarder.operate.deployment.conditions import Severity, conditions, findings_of
 from forwarder.operate.deployment.status import (
-    AccountStatus,
     DeploymentStatus,
     EndpointStatus,
     LogStatus,
@@ -68,15 +67,15 @@ def stands(
     work: AccountWork,
     state: AccountState = AccountState.ACTIVE,
     waiting: Waiting | None = None,
-) -> AccountStatus:
-    return AccountStatus(AccountBacklog(name, account(name), state, work, ()), waiting or Waiting())
+) -> AccountBacklog:
+    return AccountBacklog(name, account(name), state, work, (), waiting or Waiting())
 
 
 def pending(name: str, count: int, *, since: Any = NOW, due: int = 0, due_at: Any = None) -> AccountWork:
     return AccountWork(name, count, since, due, due_at, 0, None)
 
 
-def stored(*accounts: AccountStatus, **more: Any) -> DeploymentStatus:
+def stored(*accounts: AccountBacklog, **more: Any) -> DeploymentStatus:
     return replace(WELL, store=replace(STORE, **({"accounts": accounts, "processes": RUNNING} | more)))
 
 

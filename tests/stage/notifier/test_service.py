@@ -188,10 +188,10 @@ async def test_an_event_that_cannot_be_read_is_passed_over(bench: Bench, monkeyp
 class _RefusingQueue(Deliveries):
     """Cannot queue one event, nor record what its endpoint said of another."""
 
-    async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
+    async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> Sequence[int]:
         if any(each.event_id == "event-5" for each in deliveries):
             raise ZeroDivisionError
-        await super().queue(deliveries, now=now)
+        return await super().queue(deliveries, now=now)
 
     async def record(self, tried: Sequence[TriedDelivery]) -> None:
         if any(each.delivery.event_id == "event-7" and "err_" not in (each.attempt.detail or "") for each in tried):

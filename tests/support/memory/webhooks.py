@@ -117,16 +117,17 @@ class MemoryDeliveries(Deliveries):
         """The oldest first."""
         return [one.entry for one in self.kept.values() if one.entry.endpoint_id == endpoint_id]
 
-    async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
+    async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> Sequence[int]:
         self._require()
         if self.refused in {delivery.event_id for delivery in deliveries}:
             raise Unstorable("DataError")
-        for delivery in deliveries:
-            if delivery.event_id not in {entry.event_id for entry in self.of(delivery.endpoint_id)}:
-                await self.add(delivery, now=now)
+        return [
+            self._add(delivery, now)
+            for delivery in deliveries
+            if delivery.event_id not in {entry.event_id for entry in self.of(delivery.endpoint_id)}
+        ]
 
-    async def add(self, delivery: NewDelivery, *, now: datetime) -> int:
-        self._require()
+    def _add(self, delivery: NewDelivery, now: datetime) -> int:
         number = len(self.kept) + self.pruned + 1
         entry = DeliveryEntry(
             number,

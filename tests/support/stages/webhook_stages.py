@@ -49,5 +49,5 @@ async def deliveries(house: Stages, endpoint_id: str, count: int, *, failed: int
     for number in range(1, count + 1):
         status = DeliveryStatus.FAILED if number <= failed else DeliveryStatus.DELIVERED
         about = NewDelivery(endpoint_id, f"rsv_x.{number}", RESULT_TYPES[0], "{}")
-        made = await house.deliveries.add(about, now=now)
+        [made] = await house.deliveries.queue([about], now=now)
         house.deliveries.change(made, status=status, due_at=None, ended_at=now, tries=1, attempts=attempts)

@@ -18,7 +18,7 @@ from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 from forwarder.store.engine import Engine
 from forwarder.store.lists.overview import Overview
-from forwarder.store.lists.port import StoredSubmission, SubmissionFilter, SubmissionSummary
+from forwarder.store.lists.port import StoredSubmission, SubmissionQuery, SubmissionSummary
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
@@ -216,7 +216,7 @@ class Bench:
             while True:
                 rows = [
                     row
-                    for row in (await overview.search(SubmissionFilter(await overview.accounts()), limit=100)).rows
+                    for row in (await overview.search(SubmissionQuery(await overview.accounts()), limit=100))[0]
                     if row.status == status
                 ]
                 if len(rows) >= count:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operate.submissions.search import SubmissionQuery, SubmissionSearch, history_of
+from forwarder.operate.submissions.search import SubmissionSearch, history_of
 from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
@@ -15,6 +15,7 @@ from forwarder.reservation.submission import RequestIds
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.lists.overview import Overview
+from forwarder.store.lists.port import SubmissionQuery
 from forwarder.store.submissions.port import Arrival, Attempt, Ended
 from forwarder.store.submissions.recorder import Recorder
 from tests.support.store.stored import LATER, arrival, final, lease, postponed

@@ -16,7 +16,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.store import deployment
 from forwarder.store.engine import open_engine
 from forwarder.store.lists import overview, statements
-from forwarder.store.lists.port import Days, Filters, Order, SubmissionFilter, shape_of
+from forwarder.store.lists.port import Days, Filters, Order, SubmissionQuery, shape_of
 from forwarder.store.lists.reader import (
     _BY_ID,
     _BY_REQUEST_IDS,
@@ -254,15 +254,15 @@ async def test_where_nearly_everything_was_refused_the_default_list_passes_none_
 @pytest.mark.parametrize(
     ("wanted", "index", "most"),
     [
-        (SubmissionFilter(["acc1"]), "status", 6 * 30),
-        (SubmissionFilter(["acc1", "acc2"], frozenset({Status.PENDING})), "status", 2 * 30),
-        (SubmissionFilter(["acc1", "acc2"], property_id="1"), "property", 2 * 30),
-        (SubmissionFilter(["acc1"], pms_reservation_id="pms-1"), "pms_id", 30),
-        (SubmissionFilter([str(number) for number in range(200)]), "pkey", 30),
+        (SubmissionQuery(["acc1"]), "status", 6 * 30),
+        (SubmissionQuery(["acc1", "acc2"], frozenset({Status.PENDING})), "status", 2 * 30),
+        (SubmissionQuery(["acc1", "acc2"], property_id="1"), "property", 2 * 30),
+        (SubmissionQuery(["acc1"], pms_reservation_id="pms-1"), "pms_id", 30),
+        (SubmissionQuery([str(number) for number in range(200)]), "pkey", 30),
     ],
 )
 async def test_what_operators_search_for_is_found_without_reading_all_of_it(
-    full: AsyncEngine, wanted: SubmissionFilter, index: str, most: int
+    full: AsyncEngine, wanted: SubmissionQuery, index: str, most: int
 ) -> None:
     lead = overview.lead_of(wanted)
     asked = {"before": _ROWS, "max_rows": 20, BATCH: as_batch(overview.runs_of(wanted, lead))}

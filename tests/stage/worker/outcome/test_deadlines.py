@@ -12,7 +12,7 @@ from forwarder.reservation.failures import FAILURE_CLASS
 from forwarder.reservation.outcome import Status
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import Overview
-from forwarder.store.lists.port import SubmissionFilter
+from forwarder.store.lists.port import SubmissionQuery
 from forwarder.store.submissions.port import Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account, TenancyUnavailable
@@ -90,7 +90,7 @@ class _Worker:
         return list(works)
 
     async def statuses(self) -> list[str]:
-        rows = (await Overview(self.engine).search(SubmissionFilter(["acc"]), limit=1000)).rows
+        rows = (await Overview(self.engine).search(SubmissionQuery(["acc"]), limit=1000))[0]
         return sorted(summary.status.value for summary in rows)
 
 
