@@ -33,7 +33,7 @@ from forwarder.process.loops import cancel_all, forever
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import RetentionPolicy, TenancyUnavailable
+from forwarder.tenancy.port import MAX_DELIVERY_DAYS, RetentionPolicy, TenancyUnavailable
 from forwarder.topics.port import Log, LogUnavailable
 
 if TYPE_CHECKING:
@@ -274,15 +274,26 @@ class RetentionSweeper:
         owners = await self._policies.endpoint_workspaces()
         for endpoint_id in endpoints:
             owner = owners.get(endpoint_id)
-            kept = days.get(owner) if owner is not None else None
-            if owner is not None and kept is None:
-                continue
-            ended_before = self._clock.now() - (_REMOVED_FOR if kept is None else timedelta(days=kept))
-
-            delete = partial(self._store.delete_deliveries, endpoint_id, ended_before=ended_before, limit=BATCH)
-            count = await self._in_batches(delete)
+            kept = _REMOVED_FOR
+            if owner is not None:
+                given = days.get(owner)
+                kept = timedelta(days=MAX_DELIVERY_DAYS if given is None else given)
+            count = await self._delete_deliveries(endpoint_id, self._clock.now() - kept)
             if count:
                 _log.info("deliveries.removed", endpoint_id=endpoint_id, workspace_id=owner, count=count)
+
+    async def _delete_deliveries(self, endpoint_id: str, ended_before: datetime) -> int:
+        total, after = 0, 0
+        while True:
+            began = self._clock.monotonic()
+            last, count = await self._store.delete_deliveries(
+                endpoint_id, ended_before=ended_before, after=after, limit=BATCH
+            )
+            total += count
+            if last is None:
+                return total
+            after = last
+            await self._rest(began)
 
     async def _in_batches(self, step: Callable[[], Awaitable[int]]) -> int:
         total = 0
@@ -292,4 +303,7 @@ class RetentionSweeper:
             total += count
             if count < BATCH:
                 return total
-            await self._clock.sleep(max((self._clock.monotonic() - began) * _REST, _PAUSE_SECONDS))
+            await self._rest(began)
+
+    async def _rest(self, began: float) -> None:
+        await self._clock.sleep(max((self._clock.monotonic() - began) * _REST, _PAUSE_SECONDS))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from forwarder.process.clock import Clock
-from forwarder.tenancy.port import MAX_DELIVERY_DAYS, Unsealer
+from forwarder.tenancy.port import Unsealer
 from forwarder.topics.port import GapFound, Log, Topics
 from forwarder.webhooks.port import Sender
 
@@ -37,7 +37,6 @@ class NotifierSettings:
     max_retry_after_seconds: float = 900.0
     """The maximum pause for a `Retry-After`. The delivery that got this response waits for the full time."""
     record_batch: int = 250
-    keep_days: float = MAX_DELIVERY_DAYS
     grace_seconds: float = 20.0
 
     @property

@@ -9,7 +9,6 @@ notifier is killed is due again when its claim expires.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import structlog
@@ -131,10 +130,6 @@ def _log_unreadable(message: ConsumedMessage, error: str) -> None:
     _log.error("webhook_event.undecodable", partition=message.partition, offset=message.offset, error=error)
 
 
-_PRUNE_SECONDS = 60.0
-_PRUNE = 1000
-
-
 class Notifier:
     """One notifier. `run` runs it until it stops."""
 
@@ -160,7 +155,6 @@ class Notifier:
         for name, step, outage in (
             (Where.WEBHOOK_EVENTS, self._consume, self._outage),
             (Where.WEBHOOK_SWEEP, self._sweep, None),
-            (Where.WEBHOOK_PRUNE, self._prune, None),
         ):
             loop = forever(step, name=name, clock=clock, outages=_OUTAGES, outage=outage)
             loops.append(asyncio.create_task(loop, name=name))
@@ -189,11 +183,6 @@ class Notifier:
         """Starts runs for due deliveries: retries, and those that other notifiers queued or left behind."""
         self._dispatcher.start(await self._parts.queue.endpoints_due(now=self._parts.clock.now()))
         await self._parts.clock.sleep(self._parts.settings.sweep_seconds)
-
-    async def _prune(self) -> None:
-        before = self._parts.clock.now() - timedelta(days=self._parts.settings.keep_days)
-        if await self._parts.queue.prune(before=before, limit=_PRUNE) < _PRUNE:
-            await self._parts.clock.sleep(_PRUNE_SECONDS)
 
 
 async def _any_partitions(partitions: frozenset[int]) -> None:

@@ -64,7 +64,6 @@ class Where(StrEnum):
     # Loops of the notifier.
     WEBHOOK_EVENTS = "webhook_events"
     WEBHOOK_SWEEP = "webhook_sweep"
-    WEBHOOK_PRUNE = "webhook_prune"
     # Loops of several roles.
     WAITERS = "waiters"
     SEALING_KEYS = "sealing_keys"

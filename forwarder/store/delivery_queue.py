@@ -128,19 +128,6 @@ class Deliveries:
         wanted = sa.select(_row.id).where(*delivered).order_by(_row.id.desc()).limit(ONE)
         return bool(await self._database.read(wanted))
 
-    async def prune(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` deliveries that ended before that, oldest first; how many there were. Pending ones stay, however
-        old."""
-        pruned = after = 0
-        while pruned < limit:
-            (found,) = await self._database.read(page(), {"after": after, "limit": limit})
-            if found.last is None or found.oldest >= before:
-                break
-            some = {"after": after, "limit": limit, "left": limit - pruned, "before": before}
-            pruned += len(await self._database.run(prune(), some))
-            after = found.last
-        return pruned
-
     # --- the log, for an endpoint's owner to read and put back ---
 
     async def entries(
@@ -256,33 +243,6 @@ def release() -> sa.Executable:
     batch = batch_of(_row.id, _row.claims)
     same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, _pending)
     return sa.update(table).where(*same).values(due_at=_now)
-
-
-@cache
-def page() -> sa.Executable:
-    """The last id of the next page of all rows, and when its first row was queued, a lower bound of when rows ended."""
-    some = _after().subquery("page")
-    return sa.select(sa.func.max(some.c.id).label("last"), sa.func.min(some.c.created_at).label("oldest"))
-
-
-@cache
-def prune() -> sa.Executable:
-    """Deletes rows of the next page that ended before `before`. Keeps rows that are put back meanwhile."""
-    some = _after().subquery("page")
-    long_ago = sa.bindparam("before", type_=Moment())
-    old = (
-        sa.select(some.c.id)
-        .where(some.c.ended_at < long_ago)
-        .order_by(some.c.id)
-        .limit(sa.bindparam("left", type_=sa.Integer))
-    )
-    return sa.delete(table).where(key_among(_row.id, old), _row.ended_at < long_ago).returning(_row.id)
-
-
-def _after() -> sa.Select[Any]:
-    """The next page of all rows, in order of ids, which is about the order in which they were queued."""
-    after = _row.id > sa.bindparam("after", type_=sa.BigInteger)
-    return sa.select(_row.id, _row.created_at, _row.ended_at).where(after).order_by(_row.id).limit(_limit)
 
 
 def entry_of(row: sa.Row[Any]) -> DeliveryEntry:

@@ -19,7 +19,6 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.sql import (
     BATCH,
-    ZERO,
     Moment,
     as_batch,
     batch_of,
@@ -94,14 +93,26 @@ class GuestStore:
         found = sa.select(endpoints.c.value).where(endpoints.c.value.is_not(None))
         return [row.value for row in await self._database.read(found)]
 
-    async def delete_deliveries(self, endpoint_id: str, *, ended_before: datetime, limit: int) -> int:
-        """Deletes up to `limit` deliveries of the endpoint that ended before that time, oldest first; returns how many."""
-        asked = {"endpoint": endpoint_id, "before": ended_before, "limit": limit}
+    async def delete_deliveries(
+        self, endpoint_id: str, *, ended_before: datetime, after: int, limit: int
+    ) -> tuple[int | None, int]:
+        """Deletes those of the next `limit` deliveries of the endpoint, with ids above `after`, that ended before that time. Keeps
+        pending ones, however old. Returns the id of the last one read, None if no later one can have ended before; and how many were
+        deleted."""
+        before = {"before": ended_before}
         async with self._database.transaction() as connection:
             if self._database.dialect == "postgresql":
                 for setting in UNSORTED:
                     await connection.execute(sa.text(setting))
-            return len((await connection.execute(ended_deliveries(), asked)).all())
+            asked = {"endpoint": endpoint_id, "after": after, "limit": limit}
+            rows = (await connection.execute(next_deliveries(), asked)).all()
+            if (
+                not rows or rows[0].created_at >= ended_before
+            ):  # ids are in about the order in which deliveries were queued
+                return None, 0
+            old = [row.id for row in rows if row.ended_at is not None and row.ended_at < ended_before]
+            gone = await connection.execute(delete_ended(), before | {BATCH: key_batch("id", old)}) if old else None
+            return rows[-1].id, 0 if gone is None else len(gone.all())
 
     # --- erasing ---
 
@@ -236,21 +247,22 @@ def finished() -> sa.Executable:
 
 
 @cache
-def ended_deliveries() -> sa.Executable:
-    """Deletes deliveries of one endpoint that ended before some time. Searches only among as many of its oldest, so that pending
-    ones are not skipped again and again."""
+def next_deliveries() -> sa.Executable:
+    """The next deliveries of one endpoint, in the order of their ids."""
     endpoint: sa.BindParameter[str] = sa.bindparam("endpoint")
     # Bounds on the order: with an equality the planner could walk all endpoints' deliveries by id.
-    bounds = (
-        sa.tuple_(_delivery.endpoint_id, _delivery.id) >= sa.tuple_(endpoint, ZERO),
-        _delivery.endpoint_id <= endpoint,
-    )
-    first = sa.select(_delivery.id, _delivery.ended_at).where(*bounds)
-    some = first.order_by(_delivery.endpoint_id, _delivery.id).limit(_limit).subquery("some")
-    before = sa.bindparam("before", type_=Moment())
-    old = sa.select(some.c.id).where(some.c.ended_at < before)
-    gone = sa.delete(webhook_deliveries).where(key_among(_delivery.id, old), _delivery.ended_at < before)
-    return gone.returning(_delivery.id)
+    place, after = sa.tuple_(_delivery.endpoint_id, _delivery.id), sa.bindparam("after", type_=sa.BigInteger)
+    some = sa.select(_delivery.id, _delivery.created_at, _delivery.ended_at)
+    some = some.where(place > sa.tuple_(endpoint, after), _delivery.endpoint_id <= endpoint)
+    return some.order_by(_delivery.endpoint_id, _delivery.id).limit(_limit)
+
+
+@cache
+def delete_ended() -> sa.Executable:
+    """Deletes a batch of deliveries, but not those that are put back meanwhile."""
+    ended = _delivery.ended_at < sa.bindparam("before", type_=Moment())
+    named = key_among(_delivery.id, sa.select(batch_of(_delivery.id).c.id))
+    return sa.delete(webhook_deliveries).where(named, ended).returning(_delivery.id)
 
 
 def _deliveries_about(endpoints: Sequence[str], request_id: str) -> sa.Select[Any]:

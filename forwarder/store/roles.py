@@ -98,7 +98,7 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "api_keys": _of("id revoked_at expires_at"),
         "workspaces": _of("id reservation_days delivery_days dead_letter_days"),
         "webhook_endpoints": _of("id workspace_id"),
-        "webhook_deliveries": (*_of("id endpoint_id event_id due_at ended_at"), "DELETE"),
+        "webhook_deliveries": (*_of("id endpoint_id event_id created_at due_at ended_at"), "DELETE"),
     },
     "query": _EVERY_STAGE
     | _CALLED_OVER_HTTP

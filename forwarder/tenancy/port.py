@@ -183,7 +183,7 @@ class Unsealer(Protocol):
 
 MAX_DAYS: Final = 36_500
 MAX_DELIVERY_DAYS: Final = 30
-"""After which the notifier deletes every delivery that ended."""
+"""After which every delivery that ended is deleted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ from forwarder.notifier.webhooks import Webhooks
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery
 from forwarder.store.delivery_queue import ENTRY, Deliveries, entry_of
 from forwarder.store.deployment import BacklogReader
+from forwarder.store.retention import GuestStore
 from forwarder.store.tables import webhook_deliveries
+from forwarder.tenancy.port import MAX_DELIVERY_DAYS
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.port import Log, Topics
 from forwarder.webhooks.port import EndpointResponse, PostResult
@@ -241,8 +243,11 @@ class WebhookLife(RuleBasedStateMachine):
             self._run(self._work(self._processes[meanwhile.process], meanwhile.span))
         entries = self._run(self._entries())
         self._judge(entries)
-        forgets = self.clock.now() - timedelta(days=SETTINGS.keep_days)
-        if self._run(self.queue.prune(before=forgets, limit=5)):
+        forgets, guests = self.clock.now() - timedelta(days=MAX_DELIVERY_DAYS), GuestStore(self._engine)
+        deleted = 0
+        for each in self._ids.values():
+            deleted += self._run(guests.delete_deliveries(each, ended_before=forgets, after=0, limit=5))[1]
+        if deleted:
             self._before, entries = entries, self._run(self._entries())
             self._judge_forgotten(entries, forgets)
         self._before = entries

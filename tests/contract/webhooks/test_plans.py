@@ -48,14 +48,3 @@ async def test_endpoints_are_found_one_step_each(full: AsyncEngine) -> None:
     steps = await plan(full, delivery_queue.endpoints_due(), {"now": NOW})
     assert "webhook_deliveries_due" in steps
     assert "Seq Scan on webhook_deliveries" not in steps
-
-
-async def test_the_oldest_are_found_by_their_ids(full: AsyncEngine) -> None:
-    some = {"after": 100, "limit": 10}
-    for statement, asked in (
-        (delivery_queue.page(), some),
-        (delivery_queue.prune(), {**some, "left": 10, "before": NOW}),
-    ):
-        steps = await plan(full, statement, asked)
-        assert "webhook_deliveries_pkey" in steps
-        assert "Seq Scan on webhook_deliveries" not in steps

@@ -777,7 +777,6 @@ ELSEWHERE: Final[tuple[tuple[Where, Callable[[Ten], Awaitable[None]]], ...]] = (
     (Where.WAITERS, _waiters),
     (Where.WEBHOOK_EVENTS, _webhooks(Endpoints, "any_enabled", task=Where.WEBHOOK_EVENTS)),
     (Where.WEBHOOK_SWEEP, _webhooks(Deliveries, "endpoints_due")),
-    (Where.WEBHOOK_PRUNE, _webhooks(Deliveries, "prune")),
     (Where.WEBHOOK_INTAKE, _webhooks(notifier_service, "decode_event", one=True)),
     (Where.WEBHOOK_INTAKE, _webhooks(Deliveries, "queue", one=True)),
     (Where.WEBHOOK_POST, _webhooks(posting, "signed_headers", one=True)),

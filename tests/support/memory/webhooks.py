@@ -105,12 +105,10 @@ class _Kept:
 
 @dataclass
 class MemoryDeliveries(Deliveries):
-    """`Deliveries` in memory. `away`: it cannot be reached; `pruned` counts what was forgotten;
-    `refused`: the event that it cannot hold."""
+    """`Deliveries` in memory. `away`: it cannot be reached; `refused`: the event that it cannot hold."""
 
     kept: dict[int, _Kept] = field(default_factory=dict)
     away: bool = False
-    pruned: int = 0
     refused: str = ""
 
     def of(self, endpoint_id: str) -> list[DeliveryEntry]:
@@ -128,7 +126,7 @@ class MemoryDeliveries(Deliveries):
         ]
 
     def _add(self, delivery: NewDelivery, now: datetime) -> int:
-        number = len(self.kept) + self.pruned + 1
+        number = len(self.kept) + 1
         entry = DeliveryEntry(
             number,
             delivery.endpoint_id,
@@ -201,15 +199,6 @@ class MemoryDeliveries(Deliveries):
     def first_due_at(self) -> datetime | None:
         """Of what is still to be delivered."""
         return min((one.entry.due_at for one in self.kept.values() if one.entry.due_at is not None), default=None)
-
-    async def prune(self, *, before: datetime, limit: int) -> int:
-        self._require()
-        ended = {one.entry.id: one.entry.ended_at for one in self.kept.values()}
-        old = [number for number, moment in ended.items() if moment is not None and moment < before][:limit]
-        for number in old:
-            del self.kept[number]
-        self.pruned += len(old)
-        return len(old)
 
     async def entries(
         self,

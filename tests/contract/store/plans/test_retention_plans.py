@@ -9,7 +9,7 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import open_engine
-from forwarder.store.retention import UNSORTED, _deliveries_about, ended_deliveries, finished
+from forwarder.store.retention import UNSORTED, _deliveries_about, finished, next_deliveries
 from tests.contract.store.plans.test_plans import _FILL, plan
 from tests.support.worker.works import NOW
 
@@ -55,7 +55,7 @@ async def test_nothing_is_read_where_nobodys_days_are_over(full: AsyncEngine) ->
 async def test_old_deliveries_are_looked_for_among_the_first_of_their_endpoint(full: AsyncEngine) -> None:
     event.listen(full.sync_engine, "connect", _without_sorting)
     await full.dispose()
-    steps = await plan(full, ended_deliveries(), {"endpoint": "whk_1", "before": NOW, "limit": 100})
+    steps = await plan(full, next_deliveries(), {"endpoint": "whk_1", "after": 7, "limit": 100})
     assert "webhook_deliveries_endpoint" in steps
     assert "Seq Scan on webhook_deliveries" not in steps
 

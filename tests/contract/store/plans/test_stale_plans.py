@@ -11,7 +11,7 @@ from sqlalchemy import Executable, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql import ClauseElement
 
-from forwarder.store import delivery_queue
+from forwarder.store import delivery_queue, retention
 from forwarder.store.lists.overview import statuses
 from forwarder.store.sql import batch_of
 from forwarder.store.submissions import cancellations, duplicates, intake, leases, recorder, repairs
@@ -64,7 +64,7 @@ _STATEMENTS: dict[str, Executable] = {
     "record deliveries": delivery_queue.record(),
     "release deliveries": delivery_queue.release(),
     "claim deliveries": delivery_queue.claim(),
-    "prune deliveries": delivery_queue.prune(),
+    "delete deliveries": retention.delete_ended(),
     "look dead letters up": statuses(),
 }
 
