@@ -161,12 +161,7 @@ class Deliveries:
 
     async def about(self, request_id: str) -> Sequence[DeliveryEntry]:
         """The deliveries of its events to all endpoints, oldest first."""
-        endpoints = distinct(sa.true(), _row.endpoint_id, _row.event_id)
-        known = sa.select(endpoints.c.value).where(endpoints.c.value.is_not(None))
-        # The ids of events are the request id, a dot and a number; in ASCII the dot is followed by the slash.
-        events = (_row.event_id > f"{request_id}.", _row.event_id < f"{request_id}/")
-        wanted = sa.select(*ENTRY).where(key_among(_row.endpoint_id, known), *events).order_by(_row.id)
-        return [entry_of(row) for row in await self._database.read(wanted)]
+        return [entry_of(row) for row in await self._database.read(about(request_id, *ENTRY).order_by(_row.id))]
 
     async def put_back(self, endpoint_id: str, delivery_ids: Collection[int], *, now: datetime) -> int:
         """Makes them due at once, in a new series of attempts, regardless of their status; returns how many."""
@@ -243,6 +238,19 @@ def release() -> sa.Executable:
     batch = batch_of(_row.id, _row.claims)
     same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, _pending)
     return sa.update(table).where(*same).values(due_at=_now)
+
+
+def endpoints() -> sa.Select[Any]:
+    """All endpoints that have deliveries."""
+    found = distinct(sa.true(), _row.endpoint_id, _row.event_id)
+    return sa.select(found.c.value).where(found.c.value.is_not(None))
+
+
+def about(request_id: str, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Deliveries about a submission, by each endpoint's index of events."""
+    # The ids of events are the request id, a dot and a number; in ASCII the dot is followed by the slash.
+    events = (_row.event_id > f"{request_id}.", _row.event_id < f"{request_id}/")
+    return sa.select(*columns).where(key_among(_row.endpoint_id, endpoints()), *events)
 
 
 def entry_of(row: sa.Row[Any]) -> DeliveryEntry:

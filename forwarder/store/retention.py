@@ -17,13 +17,13 @@ from forwarder.process.clock import iso
 from forwarder.reservation.anonymous import anonymous_data, anonymous_problem, anonymous_record, anonymous_request
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
+from forwarder.store.delivery_queue import about, endpoints
 from forwarder.store.sql import (
     BATCH,
     Moment,
     as_batch,
     batch_of,
     columns_of,
-    distinct,
     insert_into,
     key_among,
     key_batch,
@@ -89,16 +89,14 @@ class GuestStore:
 
     async def endpoints_with_deliveries(self) -> Sequence[str]:
         """The ids of all endpoints that have deliveries, including removed endpoints."""
-        endpoints = distinct(sa.true(), _delivery.endpoint_id, _delivery.event_id)
-        found = sa.select(endpoints.c.value).where(endpoints.c.value.is_not(None))
-        return [row.value for row in await self._database.read(found)]
+        return [row.value for row in await self._database.read(endpoints())]
 
     async def delete_deliveries(
         self, endpoint_id: str, *, ended_before: datetime, after: int, limit: int
     ) -> tuple[int | None, int]:
         """Deletes those of the next `limit` deliveries of the endpoint, with ids above `after`, that ended before that time. Keeps
-        pending ones, however old. Returns the id of the last one read, None if no later one can have ended before; and how many were
-        deleted."""
+        pending ones, however old. Returns the id of the last one read, None if no later one can have ended before; and how many
+        were deleted."""
         before = {"before": ended_before}
         async with self._database.transaction() as connection:
             if self._database.dialect == "postgresql":
@@ -147,14 +145,12 @@ class GuestStore:
         return rows[0].last or 0
 
     async def deliveries(self, request_id: str) -> int:
-        endpoints = await self.endpoints_with_deliveries()
-        return len(await self._database.read(_deliveries_about(endpoints, request_id)))
+        return len(await self._database.read(about(request_id, _delivery.id)))
 
     async def erase(self, records: Collection[GuestRecord], *, now: datetime) -> Sequence[str]:
         """Erases the guest's data of those that can be erased, and of the webhook deliveries about them, in one transaction.
         Returns their request ids."""
         ids = [{"id": each.id} for each in records if each.standing is ErasureState.ERASABLE]
-        endpoints = await self.endpoints_with_deliveries()
         async with self._database.transaction() as connection:
             named = key_among(_row.id, sa.select(batch_of(_row.id).c.id))
             locked: sa.Executable = sa.select(*_REWRITTEN).where(named, IS_IDENTIFIABLE).with_for_update()
@@ -162,8 +158,8 @@ class GuestStore:
             erased = await self._anonymize(connection, rows, now)
             request_ids = [each.request_id for each in records if each.id in erased]
             for request_id in request_ids:
-                about = _deliveries_about(endpoints, request_id).with_for_update()
-                rewritten = [anonymous_delivery(row) for row in await connection.execute(about)]
+                theirs = about(request_id, _delivery.id, _delivery.body, _delivery.attempts).with_for_update()
+                rewritten = [anonymous_delivery(row) for row in await connection.execute(theirs)]
                 if rewritten:
                     batch = batch_of(_delivery.id, _delivery.body, _delivery.attempts)
                     values = {"body": batch.c.body, "attempts": batch.c.attempts}
@@ -263,14 +259,6 @@ def delete_ended() -> sa.Executable:
     ended = _delivery.ended_at < sa.bindparam("before", type_=Moment())
     named = key_among(_delivery.id, sa.select(batch_of(_delivery.id).c.id))
     return sa.delete(webhook_deliveries).where(named, ended).returning(_delivery.id)
-
-
-def _deliveries_about(endpoints: Sequence[str], request_id: str) -> sa.Select[Any]:
-    """Deliveries about a submission, by each endpoint's index of events, whose ids are the request id, a dot and a number."""
-    following = f"{request_id}/"  # what comes after the dot in ASCII
-    about = (_delivery.event_id > f"{request_id}.", _delivery.event_id < following)
-    found = sa.select(_delivery.id, _delivery.body, _delivery.attempts)
-    return found.where(_delivery.endpoint_id.in_(endpoints), *about)
 
 
 def anonymous_row(row: sa.Row[Any], now: datetime) -> dict[str, Any]:

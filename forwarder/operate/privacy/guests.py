@@ -24,6 +24,7 @@ from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.submission import live_account_id
 from forwarder.store.audit import AuditResult
+from forwarder.store.lists.overview import MIN_DIGITS, digits_of
 from forwarder.store.retention import GuestStore, Purger
 from forwarder.store.submissions.port import ErasureState, GuestRecord, ParkedReason
 from forwarder.tenancy.port import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicy
@@ -33,7 +34,6 @@ from forwarder.topics.reading import read_to_end
 
 _PAGE: Final = 500
 _AT_ONCE: Final = 25
-_MIN_DIGITS: Final = 6
 _EMAIL: Final = re.compile(r"[^\s<>\"'(),;:]+@[^\s<>\"'(),;:]+")
 _PHONE: Final = re.compile(r"\+?\d[\d\s().\-/]{4,}\d")
 
@@ -168,11 +168,6 @@ class Guests:
         return remains
 
 
-def digits_of(phone: str) -> str:
-    """A phone number's digits for comparison, without the zeros of an international prefix."""
-    return "".join(character for character in phone if character.isdecimal()).lstrip("0")
-
-
 _COLUMNS = ("requestId", "workspace", "account", "status", "deliveries", "standing")
 _ADVICE: Final = {
     ErasureState.UNFINISHED: "is not finished: settle it if it is in doubt, cancel it if it is not wanted, or wait for its "
@@ -199,7 +194,7 @@ async def erase(
         raise WrongUsage("Say which guest by one of --email, --phone and --reservation.")
     if email is not None and "@" not in email:
         raise WrongUsage("--email takes a full address, such as maria@example.com.")
-    if phone is not None and len(digits_of(phone)) < _MIN_DIGITS:
+    if phone is not None and len(digits_of(phone)) < MIN_DIGITS:
         raise WrongUsage("--phone takes a full number, of at least six digits.")
     query = GuestQuery(email, phone, reservation, workspace)
     async with open_deployment() as backend:

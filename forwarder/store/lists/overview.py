@@ -275,7 +275,7 @@ _WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
 
 _IMPOSSIBLE: Final = (Status.FAILED, Status.REJECTED)
 _MAX_RUNS: Final = 64
-_MIN_DIGITS: Final = 6
+MIN_DIGITS: Final = 6
 Lead = Literal["pms", "property", "status", "id"]
 """The key by which candidates are found. `id`: every row is one."""
 
@@ -399,17 +399,18 @@ def is_wanted(wanted: SubmissionQuery, account_id: str, request: str | None, rea
         return True
     guest = from_json(request).get("guest") or {}
     if digits := _phone_digits(wanted.guest):
-        return digits in _digits(str(guest.get("phone") or ""))
+        return digits in digits_of(str(guest.get("phone") or ""))
     names = " ".join(str(guest[each]) for each in ("name", "firstName", "lastName", "email") if guest.get(each))
     return all(word in names.casefold() for word in wanted.guest.casefold().split())
 
 
 def _phone_digits(text: str) -> str:
     """The digits of `text` if it is a phone number; otherwise empty."""
-    digits = _digits(text)
-    is_phone = len(digits) >= _MIN_DIGITS and not any(each.isalpha() or each == "@" for each in text)
+    digits = digits_of(text)
+    is_phone = len(digits) >= MIN_DIGITS and not any(each.isalpha() or each == "@" for each in text)
     return digits if is_phone else ""
 
 
-def _digits(text: str) -> str:
+def digits_of(text: str) -> str:
+    """The digits of a phone number for comparison, without the zeros of an international prefix."""
     return "".join(each for each in text if each.isdecimal()).lstrip("0")

@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, replace
 from datetime import datetime
 from typing import Any, Final, Unpack
 
-from sqlalchemy import ColumnElement, Row, ScalarSelect, Table, delete, func, select, update
+from sqlalchemy import ColumnElement, Row, ScalarSelect, Select, Table, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
@@ -97,9 +97,7 @@ class TenancyAdmin:
 
     async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
         """All workspaces, or one, ordered by id."""
-        wanted = _WORKSPACES.order_by(workspaces.c.id)
-        if workspace_id is not None:
-            wanted = wanted.where(workspaces.c.id == workspace_id)
+        wanted = _of(workspace_id, _WORKSPACES.order_by(workspaces.c.id), workspaces.c.id)
         return [
             Workspace(row.id, in_utc(row.created_at), row.accounts, row.live_keys, row.webhooks, limit_of(row))
             for row in await read(self._engine, wanted)
@@ -160,9 +158,8 @@ class TenancyAdmin:
 
     async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
         """The keys in the order of their creation."""
-        wanted = _KNOWN_KEYS.order_by(api_keys.c.created_at, api_keys.c.id)
-        if workspace_id is not None:
-            wanted = wanted.where(api_keys.c.workspace_id == workspace_id)
+        every = _KNOWN_KEYS.order_by(api_keys.c.created_at, api_keys.c.id)
+        wanted = _of(workspace_id, every, api_keys.c.workspace_id)
         return [_known(row) for row in await read(self._engine, wanted)]
 
     async def keys_ending(self, *, after: datetime, before: datetime) -> int:
@@ -188,9 +185,8 @@ class TenancyAdmin:
                 raise AlreadyExists(f"There is an account {account.id!r} already.")
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]:
-        wanted = select(*ACCOUNT).order_by(integration_accounts.c.id)
-        if workspace_id is not None:
-            wanted = wanted.where(integration_accounts.c.workspace_id == workspace_id)
+        every = select(*ACCOUNT).order_by(integration_accounts.c.id)
+        wanted = _of(workspace_id, every, integration_accounts.c.workspace_id)
         return [account_of(row) for row in await read(self._engine, wanted)]
 
     async def kinds(self) -> Sequence[str]:
@@ -216,9 +212,7 @@ class TenancyAdmin:
 
     async def policies(self, workspace_id: str | None = None) -> Sequence[RetentionPolicy]:
         """The policies of one workspace or all, ordered by id. Raises `NotKnown` if there is no such workspace."""
-        wanted = select(workspaces.c.id, *_DAYS).order_by(workspaces.c.id)
-        if workspace_id is not None:
-            wanted = wanted.where(workspaces.c.id == workspace_id)
+        wanted = _of(workspace_id, select(workspaces.c.id, *_DAYS).order_by(workspaces.c.id), workspaces.c.id)
         found = [RetentionPolicy(*row) for row in await read(self._engine, wanted)]
         if workspace_id is not None and not found:
             raise NotKnown(f"There is no workspace {workspace_id!r}.")
@@ -240,6 +234,10 @@ class TenancyAdmin:
     async def endpoint_workspaces(self) -> dict[str, str]:
         wanted = select(webhook_endpoints.c.id, webhook_endpoints.c.workspace_id)
         return {row.id: row.workspace_id for row in await read(self._engine, wanted)}
+
+
+def _of(workspace_id: str | None, every: Select[Any], column: ColumnElement[str]) -> Select[Any]:
+    return every if workspace_id is None else every.where(column == workspace_id)
 
 
 def _known(row: Row[Any]) -> KnownKey:
