@@ -234,7 +234,12 @@ def _same_key_on_postgresql(element: same_key, compiler: SQLCompiler, **options:
     return compiler.process(sa.and_(column >= value, column <= value).self_group(), **options)
 
 
-_written_as(same_key, sqlite="{0} = {1}")
+@compiles(same_key, "sqlite")
+def _same_key_on_sqlite(element: same_key, compiler: SQLCompiler, **options: Any) -> str:
+    column, value = element.clauses
+    return compiler.process(column == value, **options)  # as an expression, by which SQLAlchemy sees what it joins
+
+
 _written_as(key_among, postgresql="{0} = ANY (ARRAY{1})", sqlite="{0} IN {1}")
 
 
