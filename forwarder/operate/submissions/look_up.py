@@ -10,7 +10,7 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import Commands, open_deployment
-from forwarder.operate.output import AsJson, Failed, Shown, listed, say
+from forwarder.operate.output import AsJson, Failed, Shown, listed, picked, say
 from forwarder.operate.submissions.bulk import Yes, agreed
 from forwarder.operate.submissions.search import RequestId, not_found
 from forwarder.operate.tenants.accounts import open_pms
@@ -136,15 +136,9 @@ async def list_doubles() -> Shown:
     async with open_deployment() as backend:
         found = await backend.overview.doubled()
     rows = [
-        {
-            "requestId": asked.request_id,
-            "account": asked.account_id,
-            "pmsReservationId": asked.pms_reservation_id,
-            "others": ", ".join(asked.doubles),
-            "property": asked.reservation["propertyId"],
-            "arrival": asked.reservation["arrivalDate"],
-            "departure": asked.reservation["departureDate"],
-        }
+        picked(asked, "requestId account=account_id pmsReservationId")
+        | {"others": ", ".join(asked.doubles), "property": asked.reservation["propertyId"]}
+        | {"arrival": asked.reservation["arrivalDate"], "departure": asked.reservation["departureDate"]}
         for asked in found
     ]
     return listed(rows, _COLUMNS)

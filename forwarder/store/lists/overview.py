@@ -7,6 +7,7 @@ database can, and the rest here."""
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import product
+from operator import eq, ge, lt
 from typing import Any, Final, Literal, NamedTuple
 
 import sqlalchemy as sa
@@ -50,11 +51,9 @@ _CANDIDATES: Final = 5000
 _SKEW: Final = timedelta(minutes=5)
 """The maximum difference between the clocks of ingresses and workers."""
 
-_SUMMARY: Final = columns_of(
-    reservations,
-    "id record_id request_id workspace_id account_id status property_id arrival_date departure_date attempts "
-    "accepted_at due_at deadline_at leased_by pms_reservation_id problem revision api_key_id",
-)
+_AS_STORED: Final = "id record_id request_id workspace_id account_id property_id pms_reservation_id revision api_key_id"
+_WRITTEN: Final = "status arrival_date departure_date attempts accepted_at due_at deadline_at leased_by problem"
+_SUMMARY: Final = columns_of(reservations, f"{_AS_STORED} {_WRITTEN}")
 
 _TIMES: Final[Mapping[DialectName, sa.Executable]] = {
     "postgresql": sa.text("SELECT clock_timestamp()"),
@@ -246,25 +245,17 @@ def _summary(row: sa.Row[Any]) -> SubmissionSummary:
     attempts = attempts_of(row.attempts)
     problem_code = None if row.problem is None else from_json(row.problem).get("code")
     return SubmissionSummary(
-        id=row.id,
-        record_id=row.record_id,
-        request_id=row.request_id,
-        account_id=row.account_id,
+        **{name: getattr(row, name) for name in _AS_STORED.split()},
         status=Status(row.status),
-        property_id=row.property_id,
         arrival=row.arrival_date.isoformat(),
         departure=row.departure_date.isoformat(),
         attempts=len(attempts),
         accepted_at=iso(row.accepted_at),
         due_at=None if row.due_at is None else iso(row.due_at),
         problem_code=problem_code,
-        revision=row.revision,
-        workspace_id=row.workspace_id,
         reason=(attempts[-1].reason if attempts else None) or problem_code,
-        pms_reservation_id=row.pms_reservation_id,
         deadline_at=iso(row.deadline_at),
         held=row.leased_by is not None,
-        api_key_id=row.api_key_id,
     )
 
 
@@ -357,17 +348,15 @@ def _conditions(dialect: DialectName, wanted: SubmissionQuery) -> list[sa.Column
     conditions: list[sa.ColumnElement[bool]] = []
     if wanted.statuses != frozenset(Status):
         conditions.append(_row.status.in_(sorted(wanted.statuses)))
-    for column, value in (
-        (_row.property_id, wanted.property_id),
-        (_row.pms_reservation_id, wanted.pms_reservation_id),
-        (_row.api_key_id, wanted.api_key_id),
+    for column, compare, value in (
+        (_row.property_id, eq, wanted.property_id),
+        (_row.pms_reservation_id, eq, wanted.pms_reservation_id),
+        (_row.api_key_id, eq, wanted.api_key_id),
+        (_row.accepted_at, lt, wanted.accepted_before),
+        (_row.accepted_at, ge, wanted.accepted_since),
     ):
         if value is not None:
-            conditions.append(column == value)
-    if wanted.accepted_before is not None:
-        conditions.append(_row.accepted_at < wanted.accepted_before)
-    if wanted.accepted_since is not None:
-        conditions.append(_row.accepted_at >= wanted.accepted_since)
+            conditions.append(compare(column, value))
     if wanted.transaction_keys is not None:
         conditions.append(_row.transaction_key.in_(sorted(wanted.transaction_keys.values())))
     if wanted.reason is not None:
