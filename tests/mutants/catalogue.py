@@ -391,7 +391,7 @@ MUTANTS: Final = (
         "lost-cancellations",
         "A restored store that lacks only cancellations counts as whole.",
         "forwarder/oversight/restored.py",
-        '            "cancellations": await self._store.cancellations_not_noted(cancelled),',
+        '            "cancellations": await self.store.cancellations_not_noted(cancelled),',
         '            "cancellations": 0 * len(cancelled),',
         ("RestoreSnapshot", "Cancel", "CancelsBadly"),
         values={"RestoreSnapshot": {"seconds": (30.0,)}, "CancelsBadly": {"how": ("fails",)}},
