@@ -17,8 +17,8 @@ _STEPS: Final[Mapping[Profile, int]] = {"change": 20, "full": 25, "long": 50}
 
 
 def examples(count: int) -> int:
-    """Of a property that is drawn, for Hypothesis: a tenth for a change."""
-    return count // 10 if PROFILE == "change" else count
+    """Of a property that is drawn, for Hypothesis: a fifth for a change."""
+    return count // 5 if PROFILE == "change" else count
 
 
 def lives(lives_by_profile: Mapping[Profile, int], phases: Sequence[Phase] = tuple(Phase)) -> settings:
