@@ -132,10 +132,8 @@ class _Guide:
         print(f"   {settled.status} after {len(settled.attempts)} attempts")
 
     def survive_a_lost_answer(self) -> None:
-        print(
-            "\n5. The PMS makes a reservation, breaks the connection before it answers, and says 409 when asked again."
-        )
-        self._outage.begin({"mode": "reset_after_booking", "count": 1, "habits": ["exists"]})
+        print("\n5. The PMS makes a reservation, and breaks the connection before it answers.")
+        self._outage.begin({"mode": "reset_after_booking", "count": 1})
         try:
             accepted = self._client.submit(_booking("SELF"))
             waiting = self._attempted(accepted.request_id)

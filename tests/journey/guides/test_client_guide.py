@@ -34,7 +34,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow  # programs of guides are for `make guides`
-async def test_the_guides_program_books_and_the_tour_ends(desk: Path, running: Mapping[str, str]) -> None:
+async def test_the_guides_programs_book(desk: Path, running: Mapping[str, str]) -> None:
     printed = await asyncio.to_thread(_run, desk, running, "book.py")
     assert printed[0].startswith("booked as ")
     assert printed[0].endswith(" for 480.5 EUR")
@@ -48,6 +48,9 @@ async def test_the_guides_program_books_and_the_tour_ends(desk: Path, running: M
     hooks = await asyncio.to_thread(_run, desk, running, "hooks.py", "https://bookings.example/in")
     assert "whsec_" in hooks[0]
     assert [line.split()[0] for line in hooks[1:]] == ["webhook.test.v1"]
+
+
+async def test_the_tour_of_make_demo_ends(desk: Path, running: Mapping[str, str]) -> None:
     tour = await asyncio.to_thread(_run, desk, running, str(CLIENT / "examples" / "demo.py"))
     assert "That was the tour." in tour[-1]
     assert any("CONFIRMED after" in line for line in tour)
