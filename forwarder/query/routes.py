@@ -146,8 +146,8 @@ class _Queries:
         return respond
 
     async def _caller(self, request: Request) -> Caller | Problem:
-        address = client_address(request.scope)
-        caller = await self._parts.access.caller(header_fields(request.scope), address)
+        address, fields = client_address(request.scope), header_fields(request.scope)
+        caller = self._parts.access.recent(fields) or await self._parts.access.caller(fields, address)
         if isinstance(caller, Problem):
             return caller
         if caller.networks or _SCOPE not in caller.scopes:
