@@ -10,7 +10,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -58,8 +58,6 @@ class Database:
         postgresql = self.dialect == "postgresql"
         # A single statement is its own transaction: not beginning one saves PostgreSQL two round trips.
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT") if postgresql else engine
-        # SQLite has one writer at a time. Here they queue; left to SQLite each would sleep and retry.
-        self._writing = nullcontext() if postgresql else asyncio.Lock()
         self._reading = self._single if postgresql else engine.execution_options(postgresql_readonly=True)
         self._sessions = engine.sessions if isinstance(engine, PostgresqlEngine) else None
 
@@ -67,7 +65,7 @@ class Database:
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """A transaction, committed together with enlisted rows when the block ends, rolled back if it raises."""
         enlisted = to_be_written()
-        async with self._writing, self._begun(self._engine) as connection:
+        async with self._begun(self._engine) as connection:
             yield connection
             if enlisted is not None:
                 await enlisted.write(connection)
@@ -79,7 +77,7 @@ class Database:
         if to_be_written() is not None:
             async with self.transaction() as connection:
                 return _rows(await connection.execute(statement, parameters))
-        async with self._writing, self._begun(self._single) as connection:
+        async with self._begun(self._single) as connection:
             return _rows(await connection.execute(statement, parameters))
 
     async def read(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:

@@ -12,20 +12,21 @@ import asyncio
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import asyncpg
 from sqlalchemy import URL, Connection, Dialect, Executable, event, make_url, text
 from sqlalchemy import Engine as SyncEngine
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.compiler import SQLCompiler
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
@@ -88,6 +89,46 @@ class PostgresqlEngine(AsyncEngine):
         await super().dispose(close)
 
 
+class _Writers(asyncio.Lock):
+    """The queue of a file's writers. asyncio's lock is first in, first out."""
+
+    holder: asyncio.Task[Any] | None = None
+
+
+_writers: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, Path], _Writers] = WeakValueDictionary()
+"""The queues in which somebody is, of all engines of this process."""
+
+
+class SqliteEngine(AsyncEngine):
+    """SQLAlchemy's engine, whose write transactions queue with those of all engines of the process on the same file.
+
+    SQLite's own wait is unfair: writers sleep and retry, so that a few who write all the time can keep another one out until its
+    busy time-out. It remains between processes. Writers queue before they take a connection, so that readers do not wait for them.
+    """
+
+    __slots__ = ("_file",)
+
+    def __init__(self, engine: AsyncEngine, file: Path) -> None:
+        super().__init__(engine.sync_engine)
+        self._file = file.resolve()
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        """A write transaction, in its turn. Raises RuntimeError if the task has one already: it would wait for itself. An engine
+        for reading, which `execution_options` makes, does not queue."""
+        writers = _writers.setdefault((asyncio.get_running_loop(), self._file), _Writers())
+        task = asyncio.current_task()
+        if writers.holder is task:
+            raise RuntimeError(f"This task already has a write transaction on {self._file.name}: use its connection.")
+        async with writers:
+            writers.holder = task
+            try:
+                async with super().begin() as connection:
+                    yield connection
+            finally:
+                writers.holder = None
+
+
 def open_engine(
     database_url: str | Path,
     *,
@@ -101,8 +142,8 @@ def open_engine(
     `command_seconds` (None: unbounded); commits are durable before they return; transactions are READ COMMITTED, whatever the
     database's default; connections that the server closed, or that lead to a server that is read-only now, are replaced. Only a
     server that can be written to is connected to, unless the URL says otherwise (`target_session_attrs`).
-    SQLite: one file in WAL mode, commits synced to disk; `begin()` takes the write lock at once, unless the connection has the
-    execution option `postgresql_readonly`. Raises `UnusableDatabase`.
+    SQLite: a `SqliteEngine`; one file in WAL mode, commits synced to disk; `begin()` takes the write lock at once, unless the
+    engine has the execution option `postgresql_readonly`. Raises `UnusableDatabase`.
     """
     if isinstance(database_url, Path):
         return _open_sqlite(database_url)
@@ -248,7 +289,7 @@ def _open_sqlite(path: Path) -> AsyncEngine:
     )
     event.listen(engine.sync_engine, "connect", _set_up_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_sqlite)
-    return engine
+    return SqliteEngine(engine, path)
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:

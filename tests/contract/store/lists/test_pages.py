@@ -1,11 +1,8 @@
 """What readers of every store see, on every backend: records, and whole pages of them while workers write."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import partial
 from itertools import count
-from typing import TypeVar
 
 import pytest
 from pydantic_core import from_json
@@ -17,7 +14,6 @@ from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.lists.port import MAX_PAGE_BYTES, Filters, Order, Page
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.intake import ingest
-from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.rows import arrival_batch
 from tests.support.backends import only
@@ -42,20 +38,6 @@ def reader(engine: AsyncEngine) -> Reader:
 
 def shown(page: Page) -> list[int]:
     return [from_json(record)["id"] for record in page.records]
-
-
-T = TypeVar("T")
-
-
-async def tried_again(write: Callable[[], Awaitable[T]]) -> T:
-    """As workers do. SQLite lets in the writer that asks at the right moment: on a busy disk, one of several that write all the
-    time may wait longer than its ten seconds."""
-    for _ in range(5):
-        try:
-            return await write()
-        except StoreUnavailable:
-            continue
-    return await write()
 
 
 async def test_a_submission_is_found_by_either_id_by_its_own_account(recorder: Recorder, reader: Reader) -> None:
@@ -182,12 +164,11 @@ async def test_a_poller_that_keeps_its_cursor_misses_none_while_workers_write(
 
     async def write(worker_id: str) -> list[tuple[int, int]]:
         recorder = Recorder(engine)
-        await tried_again(partial(lease, recorder, worker_id))
+        await lease(recorder, worker_id)
         mine: list[tuple[int, int]] = []
         for _ in range(25):
             batch = arrivals([next(numbers) for _ in range(7)])
-            works = await tried_again(partial(recorder.ingest, worker_id, batch, now=NOW))
-            mine += [(work.id, work.record_id) for work in works]
+            mine += [(work.id, work.record_id) for work in await recorder.ingest(worker_id, batch, now=NOW)]
         return mine
 
     writing = asyncio.gather(*(write(f"w{number}") for number in range(writers)))
@@ -205,14 +186,13 @@ async def test_a_poller_of_the_default_list_misses_none_that_is_made_while_other
 
     async def write(worker_id: str) -> tuple[list[tuple[int, int]], list[int]]:
         recorder = Recorder(engine)
-        await tried_again(partial(lease, recorder, worker_id))
+        await lease(recorder, worker_id)
         kept: list[tuple[int, int]] = []
         refused: list[int] = []
         for _ in range(15):
-            batch = arrivals([next(numbers) for _ in range(3)])
-            works = await tried_again(partial(recorder.ingest, worker_id, batch, now=NOW))
+            works = await recorder.ingest(worker_id, arrivals([next(numbers) for _ in range(3)]), now=NOW)
             ends = [final(works[0]), final(works[1], status=Status.REJECTED)]
-            await tried_again(partial(recorder.record, worker_id, ends, []))
+            await recorder.record(worker_id, ends, [])
             kept += [(works[each].id, works[each].record_id) for each in (0, 2)]
             refused.append(works[1].record_id)
         return kept, refused
