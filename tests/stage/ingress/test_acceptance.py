@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from forwarder.ingress.parts import IngressSettings
+from forwarder.observability.exposition import registry
 from forwarder.topics.codec import decode_submission, header
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 from tests.support.stages.http_stages import (
@@ -206,3 +207,18 @@ async def test_what_is_accepted_may_go_untold_but_not_what_is_refused_or_comes_a
         ("submission.refused", None, "validation_failed"),
         ("submission.accepted", False, None),
     ]
+
+
+async def test_how_long_the_log_takes_to_acknowledge_is_a_metric(house: Stages) -> None:
+    def seconds() -> float:
+        return registry().get_sample_value("forwarder_publish_seconds_sum") or 0.0
+
+    await house.clock.advance(1000.0)
+    house.log.acknowledging.clear()
+    before = seconds()
+    posting = asyncio.create_task(house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE))
+    await house.log.attempted(1)
+    await house.clock.advance(2.0)
+    house.log.acknowledging.set()
+    assert (await posting).status_code == 202
+    assert seconds() - before == 2.0

@@ -26,6 +26,7 @@ from tests.support.stages.http_stages import (
     BULK_PATH,
     GENERAL_PATH,
     OTHER_ACCOUNT,
+    OTHER_WORKSPACE,
     RESULTS,
     Stages,
     stages,
@@ -659,7 +660,7 @@ async def test_a_bulk_that_is_sent_again_adds_nothing(house: Stages) -> None:
 # --- the hint ---
 
 
-async def test_the_first_answer_without_a_key_names_it_once(house: Stages) -> None:
+async def test_the_first_answer_to_an_api_key_without_our_header_names_it_once(house: Stages) -> None:
     answers = [
         await post(house, changed(UNPAID, "roomId", number), key="k" if number == 0 else None) for number in range(4)
     ]
@@ -669,4 +670,6 @@ async def test_the_first_answer_without_a_key_names_it_once(house: Stages) -> No
         None,
         None,
     ]
+    others = [await post(house, **OTHER_WORKSPACE), await post(house, PAID)]
+    assert ["link" in answer.headers for answer in others] == [True, False]
     assert (await house.client.get("/docs")).status_code == 200

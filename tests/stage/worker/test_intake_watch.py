@@ -71,14 +71,21 @@ async def test_how_long_it_lasts_is_a_metric_and_its_beginning_and_end_are_told(
     with capture_logs() as told:
         assert await _look(watch, clock) == 0
         watch.doing = "commit"
-        await clock.advance(STALLED_SECONDS)
-        assert await _look(watch, clock) >= STALLED_SECONDS
-        assert await _look(watch, clock) >= STALLED_SECONDS
+        await clock.advance(10.0)
+        assert await _look(watch, clock) == 0
+        await clock.advance(19.75)
+        assert (await _look(watch, clock), told) == (29.75, [])
+        await clock.advance(0.25)
+        assert await _look(watch, clock) == 30.0
+        assert await _look(watch, clock) == 30.0
         watch.went_on()
         assert await _look(watch, clock) == 0
-    assert [(each["event"], each.get("at")) for each in told] == [
-        ("intake.stalled", "commit"),
-        ("intake.went_on", None),
+        await clock.advance(31.25)
+        assert await _look(watch, clock) == 31.25
+    assert [(each["event"], each.get("seconds"), each.get("at")) for each in told] == [
+        ("intake.stalled", 30.0, "commit"),
+        ("intake.went_on", None, None),
+        ("intake.stalled", 31.2, "commit"),
     ]
 
 

@@ -61,12 +61,13 @@ def test_a_failure_goes_out_as_it_came_in_without_its_card_and_why() -> None:
 
 @pytest.mark.parametrize("last", ["deadline_passed", "not_made"])
 def test_of_what_was_tried_the_class_is_that_of_the_last_reason_other_than_time(last: str) -> None:
-    attempts = with_attempt((), "create", iso(NOW), 0.1, Deferred("pms_unreachable", "No route to host."))
+    attempts = with_attempt((), "create", iso(NOW), 0.1, Deferred("pms_unavailable", "Down."))
+    attempts = with_attempt(attempts, "create", iso(NOW), 0.1, Deferred("pms_unreachable", "No route to host."))
     attempts = with_attempt(attempts, "create", iso(NOW), 0.0, Deferred(last, "Too late."))
     ended = replace(final(ROW, status=Status.FAILED), attempts=attempts)
     headers = headers_of(letter_message(LETTERS.failed(ROW, ended, "pms_failed")))
     assert (headers["dlt-exception-class"], headers["dlt-failure-class"]) == ("pms_unreachable", "unreachable")
-    assert (headers["dlt-exception-message"], headers["dlt-attempts"]) == ("No route to host.", "2")
+    assert (headers["dlt-exception-message"], headers["dlt-attempts"]) == ("No route to host.", "3")
 
 
 def test_what_waited_for_a_pms_that_was_left_alone_has_the_class_of_why() -> None:

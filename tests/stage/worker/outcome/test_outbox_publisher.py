@@ -4,20 +4,24 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from forwarder.process.clock import SystemClock
+from forwarder.observability.exposition import registry
+from forwarder.process.clock import Clock, SystemClock
+from forwarder.reservation.failures import FAILURE_CLASS
 from forwarder.reservation.problems import endings
 from forwarder.reservation.record import ResultEvent
 from forwarder.store.engine import Engine, open_engine
-from forwarder.store.submissions.port import OutboxEvent
+from forwarder.store.submissions.port import DeadLetter, OutboxEvent
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.topics.port import Topics
+from forwarder.topics.port import MAX_MESSAGE_BYTES, Topics
 from forwarder.worker.outcome.outbox import OutboxPublisher
 from forwarder.worker.parts import WorkerSettings
 from tests.support.log.signers import SIGNER
+from tests.support.memory.clock import ManualClock
 from tests.support.memory.log import MemoryLog
 from tests.support.store.stored import arrivals, final, lease, unpublished
 from tests.support.worker.works import NOW
@@ -53,8 +57,11 @@ def log() -> MemoryLog:
     return MemoryLog(SystemClock())
 
 
-def publisher_of(recorder: Recorder, log: MemoryLog, public_url: str = "") -> OutboxPublisher:
-    return OutboxPublisher(recorder, log, SIGNER, Topics(), SystemClock(), WorkerSettings(public_url=public_url))
+def publisher_of(
+    recorder: Recorder, log: MemoryLog, public_url: str = "", clock: Clock | None = None
+) -> OutboxPublisher:
+    settings = WorkerSettings(public_url=public_url)
+    return OutboxPublisher(recorder, log, SIGNER, Topics(), clock or SystemClock(), settings)
 
 
 async def recorded(recorder: Recorder, count: int) -> list[OutboxEvent]:
@@ -66,6 +73,12 @@ def after(entry: OutboxEvent) -> OutboxEvent:
     """The next event of the same submission, recorded while that one was still in the outbox."""
     event: ResultEvent = replace(entry.event, revision=entry.event.revision + 1)
     return OutboxEvent(entry.id + 1000, event)
+
+
+def too_large(entry: OutboxEvent, faults: int = 0) -> OutboxEvent:
+    """The log takes it never."""
+    data = {**entry.event.data, "reservation": {"notes": "n" * MAX_MESSAGE_BYTES}}
+    return OutboxEvent(entry.id, replace(entry.event, data=data), faults=faults)
 
 
 def ids(log: MemoryLog) -> list[str]:
@@ -128,3 +141,68 @@ async def test_a_later_event_waits_where_it_is_not_known_what_became_of_the_one_
     await publishing.drain()
     assert ids(log) == []
     assert [each.id for each in await unpublished(recorder)] == [entry.id]
+
+
+@pytest.mark.parametrize(("faults", "seconds"), [(0, 12), (1, 24), (2, 48), (30, 3600)])
+async def test_an_event_that_cannot_be_published_rests_longer_each_time(
+    recorder: _Slow, log: MemoryLog, faults: int, seconds: int
+) -> None:
+    (entry,) = await recorded(recorder, 1)
+    publishing = publisher_of(recorder, log, clock=ManualClock(NOW))
+    publishing.publish_soon([too_large(entry, faults)])
+    await publishing.drain()
+    until = NOW + timedelta(seconds=seconds)
+    assert await unpublished(recorder, before=until) == []
+    assert [each.id for each in await unpublished(recorder, before=until + timedelta(milliseconds=1))] == [entry.id]
+
+
+async def test_only_so_many_events_are_kept_in_memory_and_those_set_aside_do_not_count(
+    recorder: _Slow, log: MemoryLog
+) -> None:
+    (entry,) = await recorded(recorder, 1)
+    recorder.may_delete.set()
+    publishing = publisher_of(recorder, log)
+    publishing.publish_soon([too_large(entry)])
+    await publishing.drain()
+    for _ in range(2):
+        publishing.publish_soon([entry] * 20_001)
+        await publishing.drain()
+    assert len(log.topics[RESULTS]) == 2 * 20_000
+
+
+class _Noting(ManualClock):
+    """Notes for how long is slept."""
+
+    def __init__(self) -> None:
+        super().__init__(NOW + timedelta(hours=1))
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+async def test_the_outbox_is_read_twice_in_the_time_after_which_an_event_counts_as_left_behind(
+    recorder: _Slow, log: MemoryLog
+) -> None:
+    (entry,) = await recorded(recorder, 1)
+    recorder.may_delete.set()
+    clock = _Noting()
+    await publisher_of(recorder, log, clock=clock).republish()
+    assert clock.slept == [WorkerSettings().republish_seconds / 2]
+    assert ids(log) == [entry.event.event_id]
+    assert await unpublished(recorder) == []
+
+
+async def test_dead_letters_are_published_with_their_events_and_counted_by_class(
+    recorder: _Slow, log: MemoryLog
+) -> None:
+    def counted() -> float:
+        return registry().get_sample_value("forwarder_dead_letters_total", {"class": "unavailable"}) or 0.0
+
+    entries = await recorded(recorder, 3)
+    letter = DeadLetter("key", "{}", {FAILURE_CLASS: "unavailable"})
+    recorder.may_delete.set()
+    publishing, before = publisher_of(recorder, log), counted()
+    publishing.publish_soon([*(OutboxEvent(each.id, each.event, letter) for each in entries[:2]), entries[2]])
+    await publishing.drain()
+    assert (len(log.topics[Topics().dead_letters]), len(ids(log)), counted() - before) == (2, 3, 2.0)

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from forwarder.worker.outcome.policy import LAST_CALL, LOOKED_FOR, MAX_LOOK_PAUSE_SECONDS, next_look, next_try
+from forwarder.worker.outcome.policy import LOOKED_FOR, MAX_LOOK_PAUSE_SECONDS, next_look, next_try
 from tests.support.cases import for_each
 from tests.support.worker.works import NOW
 
@@ -26,7 +26,7 @@ def test_what_the_pms_asked_for_comes_first() -> None:
 def test_past_the_deadline_there_is_one_last_try_before_it() -> None:
     deadline = NOW + timedelta(seconds=10)
     last = next_try(8, now=NOW, deadline=deadline, min_seconds=None, jitter=0.9)
-    assert last == deadline - LAST_CALL
+    assert last == deadline - timedelta(seconds=5)
     assert next_try(9, now=last, deadline=deadline, min_seconds=None, jitter=0.9) is None
     assert next_try(1, now=last, deadline=deadline, min_seconds=None, jitter=0.5) == last + timedelta(seconds=1)
 

@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from datetime import timedelta
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace as replace_struct
 from structlog.testing import capture_logs
 
+from forwarder.observability.exposition import registry
 from forwarder.process.containment import LOOPS, SYSTEMIC_AFTER
 from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
@@ -105,14 +108,18 @@ async def test_each_is_released_and_logged_once_whether_it_was_recorded_or_not()
     assert site.store.recorded == [1]
 
 
-@pytest.mark.parametrize(("status", "destroyed"), [(Status.FAILED, True), (Status.IN_DOUBT, False)])
-async def test_a_card_is_destroyed_with_the_final_outcome_and_kept_in_doubt(status: Status, destroyed: bool) -> None:
+@pytest.mark.parametrize(("status", "destroyed"), [(Status.FAILED, True), (Status.IN_DOUBT, False), (None, False)])
+async def test_a_card_is_destroyed_with_the_final_outcome_and_kept_till_then(
+    status: Status | None, destroyed: bool
+) -> None:
     keys = MemoryCardKeys()
     site = _Site(keys)
     card = SealedCard("sealed", "4242")
     row = replace(work(1, card=card), leased_by=site.lease.worker_id)
     keys.held[row.submission.request_id] = CardKey(row.submission.request_id, "secret", "number", None, NOW)
-    decision = completed(row, (), status, now=NOW, problem=Problem("delivery_failed", "", 502, ""))
+    decision: Ended | Postponed = Postponed(row.id, (), NOW, NOW, row.revision)
+    if status is not None:
+        decision = completed(row, (), status, now=NOW, problem=Problem("delivery_failed", "", 502, ""))
     await site.outcomes.record(
         PushContext(account(), row, outcome=InDoubt("pms_timed_out", "No answer."), decision=decision)
     )
@@ -189,3 +196,76 @@ async def test_what_is_confirmed_at_the_first_attempt_may_go_untold_and_nothing_
         await site.outcomes.drain()
     told = [(entry["reservation_id"], entry["status"]) for entry in logs if entry["event"] == "push.recorded"]
     assert told == [(2, "CONFIRMED"), (3, "PENDING"), (4, "REJECTED")]
+
+
+async def test_the_log_line_has_all_that_was_learned() -> None:
+    site = _Site()
+    push = site.pushed(1, Deferred("pms_unavailable", "Down."), Confirmed("pms-1"))
+    await site.clock.advance(90.0)
+    with capture_logs() as logs:
+        await site.outcomes.record(push)
+    assert logs == [
+        {
+            "event": "push.recorded",
+            "log_level": "info",
+            "request_id": push.work.submission.request_id,
+            "reservation_id": 1,
+            "account_id": "acc",
+            "workspace_id": "demo",
+            "kind": "generic",
+            "status": "CONFIRMED",
+            "outcome": "confirmed",
+            "reason": None,
+            "attempts": 2,
+            "duration_ms": 100,
+            "age_ms": 90_000,
+            "recorded": True,
+            "trace_id": None,
+        }
+    ]
+
+
+@pytest.mark.parametrize("ended", [{"error": ValueError()}, {"outcome": None}])
+async def test_a_push_without_an_outcome_is_not_logged_again(ended: Mapping[str, Any]) -> None:
+    """The step that ended it has logged the reason."""
+    site = _Site()
+    with capture_logs() as logs:
+        assert await site.outcomes.record(replace_struct(site.push(1), **ended))
+    assert logs == []
+
+
+async def test_a_second_reservation_in_the_pms_is_reported_once_by_the_worker_that_records_it() -> None:
+    site = _Site()
+    double = Confirmed("pms-1", doubles=("pms-2",))
+    first = site.pushed(1, double)
+    lost = replace_struct(site.pushed(2, double), work=replace(work(2), leased_by="before"))
+    with capture_logs() as logs:
+        await asyncio.gather(
+            *(site.outcomes.record(each) for each in (first, lost, site.pushed(3, Confirmed("pms-3"))))
+        )
+    doubled = [each for each in logs if each["event"] == "reservation.doubled"]
+    assert [(each["request_id"], each["pms_reservation_id"], each["others"]) for each in doubled] == [
+        (first.work.submission.request_id, "pms-1", ["pms-2"])
+    ]
+
+
+async def test_each_recorded_outcome_is_counted_with_its_age_and_a_retry_is_not() -> None:
+    site = _Site()
+
+    def counted() -> dict[str, float]:
+        names = {
+            "confirmed": ("forwarder_outcomes_total", {"kind": "generic", "status": "CONFIRMED"}),
+            "timed": ("forwarder_accept_to_outcome_seconds_count", {"status": "CONFIRMED"}),
+            "seconds": ("forwarder_accept_to_outcome_seconds_sum", {"status": "CONFIRMED"}),
+        }
+        return {key: registry().get_sample_value(*name) or 0.0 for key, name in names.items()}
+
+    before = counted()
+    lost = replace_struct(site.pushed(2, Confirmed("pms-2")), work=replace(work(2), leased_by="before"))
+    made = [site.pushed(number, Confirmed(f"pms-{number}")) for number in (1, 3)]
+    aged = made[1].decision
+    assert isinstance(aged, Ended)
+    made[1].decision = replace(aged, updated_at=NOW + timedelta(seconds=8.0))
+    await asyncio.gather(*(site.outcomes.record(each) for each in (*made, lost, site.push(4))))
+    after = counted()
+    assert {key: after[key] - before[key] for key in after} == {"confirmed": 2.0, "timed": 2.0, "seconds": 8.0}

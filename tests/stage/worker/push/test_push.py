@@ -373,7 +373,7 @@ async def test_the_next_look_up_counts_from_the_last_open_push() -> None:
 async def test_what_is_not_shown_says_how_often_it_was_looked_up() -> None:
     clock = ManualClock()
     pusher = pusher_to(ScriptedPms(FIND, Absent()), clock=clock, timing=Timing(30.0, 120.0))
-    row = work(possibly_sent=True)
+    row = replace(work(), evidence=doubtful().after(UNSURE, carried(), "2027-01-01T00:00:00.000Z"))
     pusher.seconds_to_wait(account(), row)
     await clock.advance(40.0)
     outcome = (await push_by(pusher, account(), row)).outcome

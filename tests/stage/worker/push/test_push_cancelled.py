@@ -251,7 +251,10 @@ def test_one_that_is_put_off_is_tried_again_no_sooner_than_the_pms_says() -> Non
 
 
 def test_when_no_time_is_left_it_stays_confirmed_and_says_why() -> None:
-    tried = (Attempt(1, "cancel", "then", 5, "deferred", "pms_unavailable", "The PMS is down."),)
+    tried = (
+        Attempt(1, "cancel", "then", 5, "deferred", "pms_timed_out", "No answer."),
+        Attempt(2, "cancel", "then", 5, "deferred", "pms_unavailable", "The PMS is down."),
+    )
     final = decided(ended(made(deadline_at=MOMENT), too_late(), attempts=tried))
     assert isinstance(final, Ended)
     assert (final.status, final.event.type) == (Status.CONFIRMED, "reservation.cancellation_failed.v1")
