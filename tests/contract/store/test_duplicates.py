@@ -219,8 +219,13 @@ async def test_a_replay_in_whose_place_another_was_sent_is_refused(
     (first,) = (await ingest(recorder, sent(1))).works
     await end(recorder, first, Status.FAILED)
     (second,) = (await ingest(recorder, sent(2))).works
+    (another,) = (await ingest(recorder, sent(3, key="another"))).works
+    await end(recorder, another, Status.FAILED)
     put_back = replace(sent(1, held=False), replay_of=1)
-    came = await ingest(recorder, put_back)
+    came = await ingest(recorder, put_back, replace(sent(3, key="another", held=False), replay_of=1))
+    revived = await reader.submission("acc", request_id(3))
+    assert revived is not None
+    assert revived.status is Status.PENDING
     assert came.duplicates == [Duplicate(put_back.submission, request_id(2), replayed=True)]
     shown = await reader.submission("acc", request_id(1))
     assert shown is not None

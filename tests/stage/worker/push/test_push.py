@@ -183,6 +183,13 @@ async def test_of_two_in_doubt_only_what_both_carried_is_of_use() -> None:
     assert late.outcome == UNSEARCHED
 
 
+async def test_what_is_found_counts_as_made_by_the_last_push() -> None:
+    row = replace(work(), evidence=doubtful(carried(key=False)).after(UNSURE, carried(), "2027-01-01T00:00:00.000Z"))
+    pushed = await push_by(pusher_to(ScriptedPms(FIND, MADE)), account(), row)
+    assert pushed.evidence.origin is not None
+    assert pushed.evidence.origin.to == carried()
+
+
 async def test_what_was_looked_for_in_vain_is_in_doubt_for_the_new_push_alone() -> None:
     row = replace(work(), evidence=doubtful(carried(key=False)))
     pushed = await push_by(pusher_to(ScriptedPms(KEY, Absent(), UNSURE)), account(), row)
