@@ -292,14 +292,17 @@ async def test_a_cancellation_that_came_to_nothing_leaves_the_earlier_one(house:
     assert not is_repetition(await post(house), first)
 
 
-async def test_at_least_half_of_the_number_are_remembered_and_no_more_than_that_number() -> None:
-    async with stages(IngressSettings(max_keys_remembered=8)) as house:
+@pytest.mark.parametrize("most", [2, 8])
+async def test_at_least_half_of_the_number_are_remembered_and_no_more_than_that_number(most: int) -> None:
+    async with stages(IngressSettings(max_keys_remembered=most)) as house:
         set_windows(house)
-        bodies = [changed(UNPAID, "propertyId", number) for number in range(4)]
+        bodies = [changed(UNPAID, "propertyId", number) for number in range(most // 2)]
         first, *_ = [await ingested(house, body) for body in bodies]
         assert is_repetition(await post(house, bodies[0]), first)
         alike = [await post(house, changed(UNPAID, "notes", f"Late {number}")) for number in range(20)]
-        assert 4 <= len(alike[-1].json()["data"]["similarTo"]) <= 8
+        known = [len(answer.json()["data"]["similarTo"]) for answer in alike[most:]]
+        assert most // 2 <= min(known)
+        assert max(known) <= most
 
 
 async def test_without_the_store_the_worker_decides(house: Stages) -> None:
@@ -368,6 +371,21 @@ async def test_similar_ones_are_refused_where_the_account_says_so(strict: Stages
     assert (await post(strict, changed(UNPAID, "notes", "Late"), key="own")).status_code == 202
     strict.reader.similar_ones = []
     assert (await post(strict, changed(UNPAID, "guest.firstName", "Eva"))).status_code == 202
+
+
+async def test_beside_what_failed_they_are_not_refused_though_this_process_accepted_it(strict: Stages) -> None:
+    await ingested(strict, status=Status.FAILED)
+    assert (await post(strict, changed(UNPAID, "notes", "Late"))).status_code == 202
+
+
+async def test_without_a_guest_nothing_is_similar_there(strict: Stages) -> None:
+    unnamed = changed(GENERAL, "guest", {"phone": "+34 600 111 222"})
+    assert (await strict.client.post(GENERAL_PATH, json=unnamed, headers=AT_ONCE)).status_code == 202
+    strict.ingest(strict.requests[0], Status.CONFIRMED)
+    strict.reader.similar_ones = [replace(known_to_the_store(strict.requests[0]), status=Status.CONFIRMED)]
+    await strict.clock.advance(WINDOW)
+    assert (await strict.client.post(GENERAL_PATH, json=unnamed, headers=AT_ONCE)).status_code == 202
+    assert len(strict.requests) == 2
 
 
 async def test_what_another_ingress_accepted_is_not_refused_when_it_is_sent_again(strict: Stages) -> None:
@@ -670,6 +688,6 @@ async def test_the_first_answer_to_an_api_key_without_our_header_names_it_once(h
         None,
         None,
     ]
-    others = [await post(house, **OTHER_WORKSPACE), await post(house, PAID)]
+    others = [await post(house, UNPAID, None, **OTHER_WORKSPACE), await post(house, PAID)]
     assert ["link" in answer.headers for answer in others] == [True, False]
     assert (await house.client.get("/docs")).status_code == 200

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 import pytest
 from pydantic_core import to_json
+from structlog.testing import capture_logs
 
+from forwarder.observability.exposition import registry
 from forwarder.store.submissions.port import Arrival, CancellationArrival, NotedOn, Unstorable, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.codec import encode_cancellation
@@ -48,6 +50,23 @@ async def test_it_is_set_aside_and_those_around_it_are_made(bench: Bench, foreig
         (letter,) = await bench.read(TOPICS.dead_letters, 1)
         await bench.taken_in()
     assert foreign.value.startswith(letter.message.value)
+
+
+async def test_each_is_counted_and_logged_with_its_place(bench: Bench) -> None:
+    def counted() -> float:
+        return registry().get_sample_value("forwarder_taken_in_total", {"result": "undecodable"}) or 0.0
+
+    before = counted()
+    await bench.publisher.publish(TOPICS.requests, [Message(b"k", b"no JSON")])
+    with capture_logs() as logs:
+        async with bench.worker():
+            (letter,) = await bench.read(TOPICS.dead_letters, 1)
+            await bench.taken_in()
+    headers = {name: value.decode() for name, value in letter.message.headers}
+    (logged,) = [each for each in logs if each["event"] == "message.undecodable"]
+    place = (str(logged["partition"]), str(logged["offset"]))
+    assert place == (headers["dlt-original-partition"], headers["dlt-original-offset"])
+    assert counted() - before == 1.0
 
 
 class _Refusing(Recorder):

@@ -101,7 +101,10 @@ async def test_what_an_unknown_account_submitted_stays_visibly_due(bench: Bench)
     async with bench.worker():
         await bench.rows("CONFIRMED", 1)
         (row,) = await bench.rows("PENDING", 1)
+        await bench.taken_in()
     assert (row.account_id, row.due_at is not None) == ("gone", True)
+    async with bench.log.tail(TOPICS.dead_letters, from_beginning=True) as tail:
+        assert await tail.receive(max_messages=1, wait_seconds=0.0) == []
 
 
 async def test_a_bug_of_ours_costs_one_row_a_delay_and_is_not_lost(

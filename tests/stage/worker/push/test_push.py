@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forwarder.pms.accounts import target_of
-from forwarder.pms.port import LEASE_LOST, Capabilities
+from forwarder.pms.port import LEASE_LOST, LOOKS_ALIKE, Capabilities
 from forwarder.reservation.evidence import UNKNOWN_TARGET, LookUp, Park, SendAgain, Target
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
@@ -181,6 +181,31 @@ async def test_of_two_in_doubt_only_what_both_carried_is_of_use() -> None:
         pusher_to(ScriptedPms(KEY)), account(), replace(row, deadline_at=NOW, evidence=pushed.evidence)
     )
     assert late.outcome == UNSEARCHED
+
+
+async def test_what_only_looks_like_it_is_left_to_an_operator_and_looked_up_every_ten_minutes() -> None:
+    alike = Deferred(LOOKS_ALIKE, "Another guest, the same nights.")
+    pushed = await push_by(pusher_to(ScriptedPms(FIND, alike)), account(), work(possibly_sent=True))
+    assert pushed.outcome == InDoubt(alike.reason, alike.detail)
+    assert pushed.step == Park(alike.reason, alike.detail, LookUp(600.0))
+
+
+async def test_what_the_pms_gave_an_id_is_looked_up_with_it() -> None:
+    for given in ("pms-9", None):
+        pms = ScriptedPms(FIND, MADE)
+        evidence = work().evidence.after(
+            replace(UNSURE, pms_reservation_id=given), carried(), "2027-01-01T00:00:00.000Z"
+        )
+        await push_by(pusher_to(pms), account(), replace(work(), evidence=evidence))
+        assert [booking.pms_id for booking in pms.bookings] == [given]
+
+
+async def test_what_can_only_be_repeated_waits_for_the_push_to_time_out() -> None:
+    clock = ManualClock()
+    pusher, row = pusher_to(ScriptedPms(ONLY_KEY), clock=clock, timing=Timing(30.0, 120.0)), work(possibly_sent=True)
+    assert pusher.seconds_to_wait(account(), row) == 30.0
+    await clock.advance(20.0)
+    assert pusher.seconds_to_wait(account(), row) == 10.0
 
 
 async def test_what_is_found_counts_as_made_by_the_last_push() -> None:
