@@ -166,6 +166,9 @@ def _upper_code(value: object) -> object:
     return value.upper() if isinstance(value, str) and value.isascii() else value
 
 
+NORMALIZERS: Final = frozenset({whole, _whole_or_inexact, _written_as_a_day, _number_as_text, _upper_code})
+"""Validators that leave a value alone if it is in the field's usual notation: of the field's own JSON type, or one of its codes."""
+
 _CardNumber = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
 _CardText = Annotated[str, Field(max_length=16, pattern=NO_NUL)]
 # A JSON number becomes the text of its digits.

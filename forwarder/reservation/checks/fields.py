@@ -13,8 +13,6 @@ from functools import cache
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 
-import msgspec
-from msgspec import Meta, Struct
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json
@@ -39,7 +37,15 @@ from forwarder.reservation.request import (
     whole,
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
-from forwarder.reservation.usual import AnyRequest, UsualRequest, decoded, is_usual, read_usual, with_price
+from forwarder.reservation.usual import (
+    AnyRequest,
+    Usual,
+    decoded,
+    form_decoder,
+    is_usual,
+    read_usual,
+    with_price,
+)
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -301,13 +307,8 @@ class GeneralItem(_Item):
     reservation: GeneralRequest
 
 
-class UsualItem(Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+class UsualItem(Usual, frozen=True):
     """As `BookingEngineItem`, of a usual request."""
-
-    operation: Literal["booking-engine"]
-    reservation: UsualRequest
-    idempotency_key: Annotated[str, Meta(min_length=1, max_length=255, pattern=r"\A[ -~]*\Z")] | None = None
-    deadline_seconds: Annotated[int, Meta(ge=1, le=MAX_DEADLINE_SECONDS)] | None = None
 
     @property
     def names(self) -> int:
@@ -317,7 +318,7 @@ class UsualItem(Struct, frozen=True, rename="camel", gc=False, kw_only=True):
 
 BulkItem = BookingEngineItem | GeneralItem | UsualItem
 
-_USUAL: Final = msgspec.json.Decoder(UsualItem)
+_USUAL: Final = form_decoder(BookingEngineItem, UsualItem)
 _ITEM: Final[TypeAdapter[BookingEngineItem | GeneralItem]] = TypeAdapter(
     Annotated[BookingEngineItem | GeneralItem, Field(discriminator="operation")]
 )
