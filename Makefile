@@ -62,8 +62,8 @@ guides: $(VENV)/.development ## the guides followed as printed, one after the ot
 net: $(VENV)/.development ## random histories of the whole deployment in simulated time, and whether they find each mend taken back; HOURS=1 runs long, BACKEND=postgres on PostgreSQL
 	$(BIN)/python -m tests.net $(if $(HOURS),histories --hours $(HOURS) --first $$(date +%s)) $(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
-faults: $(VENV)/.development ## the fault suite at length, into docs/explanation/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects
-	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(ARGS)
+faults: $(VENV)/.development ## the fault suite at length, into docs/explanation/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects; COUNT=1000000 ARGS='-k everything' is a night of everything at once
+	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(if $(COUNT),--faults-count=$(COUNT)) $(ARGS)
 
 mutants: $(VENV)/.development ## mutation testing of the modules that carry the guarantees; installs cosmic-ray; takes an hour. ARGS='--only lease'
 	@$(PIP) install 'cosmic-ray>=8.7,<9'

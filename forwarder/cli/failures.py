@@ -1,4 +1,4 @@
-"""The exit code of a failed command. Imported only after a failure."""
+"""The exit code and message of a failed command. Imported only after a failure."""
 
 from forwarder.operate.deployment.recovery import LeasesInForce
 from forwarder.operate.deployment.topic_copy import NoRoom
@@ -11,7 +11,7 @@ from forwarder.store.migrate import NotMigrated
 from forwarder.store.roles import CannotMakeRoles
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.texts import NotReadable
-from forwarder.tenancy.port import AlreadyExists, InUse, NotKnown, TenancyUnavailable
+from forwarder.tenancy.port import AlreadyExists, ChangedMeanwhile, InUse, NotKnown, TenancyUnavailable
 from forwarder.tenancy.sealing import NotTrusted, UnknownSecret
 from forwarder.tenancy.sql.secrets import NoSecretYet
 from forwarder.topics.port import LogUnavailable, MessageTooLarge
@@ -31,6 +31,7 @@ _FAILED = (
     AlreadyRunning,
     NotPrivate,
     AlreadyExists,
+    ChangedMeanwhile,
     InUse,
     NotKnown,
     StoreUnavailable,
@@ -38,6 +39,18 @@ _FAILED = (
     LogUnavailable,
     MessageTooLarge,
 )
+
+
+_AGAIN = "Run the command again once it is back; `forwarder doctor` shows what it needs."
+
+
+def message(error: Exception) -> str:
+    """What the operator reads: an outage also says of what, and what to do."""
+    if type(error) in {StoreUnavailable, TenancyUnavailable}:
+        return f"the database is unavailable: {error}. {_AGAIN}"
+    if type(error) is LogUnavailable:
+        return f"the log is unavailable: {error}. {_AGAIN}"
+    return str(error)
 
 
 def exit_code(error: Exception) -> int | None:

@@ -177,5 +177,6 @@ def run() -> None:
         if code is None:
             raise
         printable = load("forwarder.process.printable:printable")
-        sys.stderr.write(f"forwarder: {printable(str(error))}\n")
+        told: str = load("forwarder.cli.failures:message")(error)
+        sys.stderr.write(f"forwarder: {printable(told)}\n")
         sys.exit(code)

@@ -151,6 +151,10 @@ class InUse(Exception):
     """It cannot be removed while something belongs to it. The message says what."""
 
 
+class ChangedMeanwhile(Exception):
+    """Another operator has changed the same since it was read. Nothing was changed. The message says what to do."""
+
+
 class Directory(Protocol):
     """Look-ups on the hot path. Results are cached, and show changes within a few seconds; while the database is unavailable,
     cached results stay valid."""

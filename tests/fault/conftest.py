@@ -43,6 +43,7 @@ _left_out = pytest.StashKey[list[str]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults")
     group.addoption("--faults", choices=("short", "long"), default="short", help="how long the fault suite is")
+    group.addoption("--faults-count", type=int, default=None, help="submissions of test_everything.py")
     group.addoption("--faults-seed", type=int, default=None, help="what the fault suite draws its faults from")
 
 
@@ -50,7 +51,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # The options are not there where this file is met only as its tests are collected.
     seed = config.getoption("faults_seed", None)
     length = cast("Length", config.getoption("faults", "short"))
-    config.stash[_report] = Report(Form(length, random.randrange(_SEEDS) if seed is None else seed))
+    config.stash[_report] = Report(
+        Form(length, random.randrange(_SEEDS) if seed is None else seed, config.getoption("faults_count", None))
+    )
     config.stash[_left_out] = []
 
 

@@ -14,13 +14,13 @@ async def test_every_message_delivered_again(case: Case) -> None:
             await case.made_more(case.some(50, 300))
             await case.wait(worker.stop)
             case.injected("offsets set back to the beginning")
-            await _set_back(case)
+            await set_back(case)
             await case.wait(worker.start)
     evidence = await case.verdict(Expected(all_accepted=True))
     assert all(len({event.id for event in events}) == 1 for events in evidence.events.values())
 
 
-async def _set_back(case: Case) -> None:
+async def set_back(case: Case) -> None:
     """Commit, for the workers' group while it has no member, that it is past nothing."""
     settings = case.deployment.site.settings
     prefix = settings["FORWARDER_TOPIC_PREFIX"]

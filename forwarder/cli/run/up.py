@@ -163,7 +163,10 @@ async def prepare_demo_world(backend: Backend, url: str, simulator: str, data_di
         account = replace(there or Account(account_id, WORKSPACE, kind, base_url, ""), base_url=base_url)
         # The address is part of the seal: a changed address needs a new one.
         account = with_credential(account, "simulated", await backend.sealer())
-        await backend.tenancy.put_account(account, replace=there is not None)
+        if there is None:
+            await backend.tenancy.put_account(account)
+        else:
+            await backend.tenancy.change_account(there, account)
     token = _last_token(data_dir / DEMO_ENV)
     if not token or await backend.directory.key(token) is None:
         _, token = await backend.tenancy.add_key(WORKSPACE, scopes=ALL_SCOPES)

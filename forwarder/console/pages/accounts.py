@@ -28,7 +28,7 @@ from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS
 from forwarder.store.deployment import BacklogReader, ProcessRegister
-from forwarder.tenancy.port import Account, NotKnown
+from forwarder.tenancy.port import Account, ChangedMeanwhile, NotKnown
 
 _DIGITS: Final = 9
 _CANNOT_BE: Final = "Nothing was changed."
@@ -106,7 +106,7 @@ class AccountPages:
                 tls=_tls(form),
                 **settings,
             )
-        except (BadTerm, BadOptions, NotEncrypted) as error:
+        except (BadTerm, BadOptions, ChangedMeanwhile, NotEncrypted) as error:
             return f"{_CANNOT_BE} {error}"
         return None
 

@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -207,8 +206,6 @@ async def change(
     if system_tls and tls != SYSTEM_TLS:
         raise WrongUsage("Give either --system-tls, or the files with which TLS is to be.")
     settings = terms.settings()
-    if same_pms:
-        settings["same_pms_before"] = datetime.now(UTC)
     if terms == _Terms() and not same_pms and not system_tls:
         raise WrongUsage(
             "Say what is to change: --base-url, --ca-file, --certificate-file and --key-file, --concurrency, --credential-file, "
@@ -226,6 +223,7 @@ async def change(
                 options=options,
                 all_options=terms.options_file is not None,
                 tls=tls if system_tls or tls != SYSTEM_TLS else None,
+                same_pms=same_pms,
                 **settings,
             )
     return Shown(_row(changed), f"Account {account_id} changed; all processes use it within seconds.")

@@ -8,8 +8,8 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict, Unpack
 from urllib.parse import urlsplit
 
@@ -25,7 +25,7 @@ from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.http.connect import trust_of
 from forwarder.pms.port import SEARCH_UNPROVEN, SYSTEM_TLS, BadOptions, ClientTls, PmsDirectory, UnknownKind
 from forwarder.pms.registry import check_options
-from forwarder.process.clock import Clock
+from forwarder.process.clock import Clock, SystemClock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred
@@ -66,7 +66,6 @@ class AccountSettings(TypedDict, total=False):
     similar: Similar
     skipped_checks: tuple[str, ...]
     settles_seconds: float | None
-    same_pms_before: datetime | None
 
 
 def accounts_of(backend: Backend) -> "Accounts":
@@ -76,7 +75,7 @@ def accounts_of(backend: Backend) -> "Accounts":
         return await backend.repairs.hasten(account_id, at=backend.clock.now() + _KNOWN_WITHIN)
 
     plaintext = backend.settings.environment.plaintext_to_pms
-    return Accounts(backend.tenancy, backend.sealer, plaintext, hasten)
+    return Accounts(backend.tenancy, backend.sealer, plaintext, hasten, backend.clock)
 
 
 async def account_of(tenancy: TenancyAdmin, account_id: str) -> Account:
@@ -96,6 +95,7 @@ class Accounts:
     sealer: Callable[[], Awaitable[Sealer]]
     plaintext: Plaintext = Plaintext.NOTHING
     hasten: Callable[[str], Awaitable[int]] | None = None
+    clock: Clock = field(default_factory=SystemClock)
 
     async def add(self, account: Account, credential: str, tls: ClientTls = SYSTEM_TLS) -> None:
         """Adds `account` with this credential and its own TLS material. Raises `UnknownKind`, `BadOptions`, `NotEncrypted`,
@@ -112,15 +112,23 @@ class Accounts:
         options: Mapping[str, Any],
         all_options: bool,
         tls: ClientTls | None = None,
+        same_pms: bool = False,
         **settings: Unpack[AccountSettings],
     ) -> Account:
         """Changes and returns the account. `options` replaces all of its options, or only those that it names; None removes
-        one. `tls` replaces all of its TLS material. Grants obtained with an old credential are deleted. After a new address,
-        credential or TLS, waiting submissions are tried at once. Raises `BadOptions`, `NotEncrypted`, `NotKnown`."""
+        one. `tls` replaces all of its TLS material. `same_pms`: it is still the same account of the same PMS, where earlier pushes
+        can be looked up; a new address or credential without it ends what was confirmed so before. Grants obtained with an old
+        credential are deleted. After a new address, credential or TLS, waiting submissions are tried at once. Raises `BadOptions`,
+        `ChangedMeanwhile`, `NotEncrypted`, `NotKnown`."""
         account = await account_of(self.tenancy, account_id)
         wanted = dict(options) if all_options else {**account.options, **options}
         kept = {name: value for name, value in wanted.items() if value is not None}
         changed = replace(account, options=kept, **settings)
+        if same_pms:
+            # Until they know of the change, workers push with the old address and credential.
+            changed = replace(changed, same_pms_before=self.clock.now() + _KNOWN_WITHIN)
+        elif credential is not None or changed.base_url != account.base_url:
+            changed = replace(changed, same_pms_before=None)
         self._check(changed)
         if tls is not None:
             changed = await self._with_tls(changed, tls)
@@ -130,7 +138,7 @@ class Accounts:
             )
         if credential is not None:
             changed = with_credential(changed, credential, await self.sealer())
-        await self.tenancy.put_account(changed, replace=True)
+        await self.tenancy.change_account(account, changed)
         if credential is not None:
             await self.tenancy.forget_grants(account_id, but=credential_digest(credential))
         if self.hasten is not None and (credential, tls, changed.base_url) != (None, None, account.base_url):

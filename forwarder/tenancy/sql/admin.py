@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, replace
 from datetime import datetime
 from typing import Any, Final, Unpack
 
-from sqlalchemy import ColumnElement, Row, ScalarSelect, Select, Table, delete, func, select, update
+from sqlalchemy import ColumnElement, Row, ScalarSelect, Select, Table, and_, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
@@ -17,6 +17,7 @@ from forwarder.tenancy.port import (
     Account,
     AlreadyExists,
     ApiKey,
+    ChangedMeanwhile,
     InUse,
     KeyTerms,
     KnownKey,
@@ -168,21 +169,31 @@ class TenancyAdmin:
         (row,) = await read(self._engine, select(func.count(api_keys.c.id)).where(*ending))
         return int(row[0])
 
-    async def put_account(self, account: Account, *, replace: bool = False) -> None:
-        """Add an account; with `replace`, overwrite the one with that id in the same workspace."""
-        workspace_id = account.workspace_id
-        about: dict[str, Any] = {"workspace": workspace_id, "target": account.id, "kind": account.kind}
-        new = insert_into(self._engine, integration_accounts).values(asdict(account))
-        put = new.on_conflict_do_nothing()
-        if replace:
-            own = integration_accounts.c.workspace_id == workspace_id
-            put = new.on_conflict_do_update(index_elements=["id"], set_=asdict(account), where=own)
-            known = [each for each in await self.accounts(workspace_id) if each.id == account.id]
-            about |= {"changed": _changed(known[0], account)} if known else {}
-        async with self._changing("account.change" if replace else "account.add", **about) as connection:
-            await _require_workspace(connection, workspace_id)
-            if (await connection.execute(put.returning(integration_accounts.c.id))).one_or_none() is None:
+    async def put_account(self, account: Account) -> None:
+        new = insert_into(self._engine, integration_accounts).values(asdict(account)).on_conflict_do_nothing()
+        async with self._changing("account.add", **_about(account)) as connection:
+            await _require_workspace(connection, account.workspace_id)
+            if (await connection.execute(new.returning(integration_accounts.c.id))).one_or_none() is None:
                 raise AlreadyExists(f"There is an account {account.id!r} already.")
+
+    async def change_account(self, was: Account, account: Account) -> None:
+        """Writes what differs between `was`, as it was read, and `account`; leaves what others changed since then. Raises
+        `ChangedMeanwhile` if that is one of these fields, or the address or credential, which belong together."""
+        changed = {each.name for each in fields(Account) if getattr(was, each.name) != getattr(account, each.name)}
+        own = and_(integration_accounts.c.id == account.id, integration_accounts.c.workspace_id == account.workspace_id)
+        async with self._changing("account.change", **_about(account), changed=_changed(was, account)) as connection:
+            row = (await connection.execute(select(*ACCOUNT).where(own).with_for_update())).one_or_none()
+            if row is None:
+                raise NotKnown(f"There is no account {account.id!r}.")
+            present = account_of(row)
+            if any(getattr(present, name) != getattr(was, name) for name in changed | {"base_url", "credential"}):
+                raise ChangedMeanwhile(
+                    f"Another operator changed account {account.id!r} at the same moment, so this change was not made. Check the "
+                    "account, and repeat the change if it is still needed."
+                )
+            if changed:
+                values = {name: getattr(account, name) for name in changed}
+                await connection.execute(update(integration_accounts).where(own).values(values))
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]:
         every = select(*ACCOUNT).order_by(integration_accounts.c.id)
@@ -238,6 +249,11 @@ class TenancyAdmin:
 
 def _of(workspace_id: str | None, every: Select[Any], column: ColumnElement[str]) -> Select[Any]:
     return every if workspace_id is None else every.where(column == workspace_id)
+
+
+def _about(account: Account) -> dict[str, str]:
+    """The audit trail's facts of an account."""
+    return {"workspace": account.workspace_id, "target": account.id, "kind": account.kind}
 
 
 def _known(row: Row[Any]) -> KnownKey:

@@ -220,4 +220,5 @@ def key_of(row: Row[Any]) -> ApiKey:
 def account_of(row: Row[Any]) -> Account:
     """The account in a row of the columns `ACCOUNT`, or some of them."""
     account = Account(**row._asdict())
-    return replace(account, skipped_checks=tuple(account.skipped_checks))
+    same_before = account.same_pms_before and in_utc(account.same_pms_before)
+    return replace(account, skipped_checks=tuple(account.skipped_checks), same_pms_before=same_before)

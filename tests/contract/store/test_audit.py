@@ -52,7 +52,7 @@ async def test_each_change_of_a_tenant_says_who_did_it_from_where_and_to_what(
         key, token = await tenancy.add_key("ws-1")
         account = Account("acc-1", "ws-1", "generic", "https://pms.example.com", "c2VhbGVk")
         await tenancy.put_account(account)
-        await tenancy.put_account(replace(account, credential="b3RoZXI", concurrency=2), replace=True)
+        await tenancy.change_account(account, replace(account, credential="b3RoZXI", concurrency=2))
         await tenancy.pause("acc-1", paused=True)
     with acting_as(Actor.key(key.id, "192.0.2.7")):
         await tenancy.revoke_key(key.id)

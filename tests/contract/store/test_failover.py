@@ -1,7 +1,6 @@
 """PostgreSQL that fails over: the pool finds the server that can be written to by itself, and keeps no connection to another."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Awaitable
 
 import asyncpg
@@ -185,8 +184,7 @@ async def test_of_several_servers_the_one_that_can_be_written_to_is_used(
 ) -> None:
     """A streaming standby, named first; then it is promoted, and the old primary stops."""
     standby = PostgresServer(real_servers.reaper)
-    await asyncio.to_thread(_copy, server, standby)
-    await asyncio.to_thread(standby.start)
+    await asyncio.to_thread(standby.follow, server)
     both = own_url.replace("@", f"@127.0.0.1:{standby.port},")
     engine = open_engine(both, pool_size=2)
     port = text("SELECT current_setting('port')::int AS port")
@@ -236,19 +234,6 @@ async def _caught_up(standby_url: str, primary_url: str) -> None:
         while not await standby.fetchval(f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn"):
             await asyncio.sleep(0)
     await asyncio.gather(primary.close(), standby.close())
-
-
-def _copy(server: PostgresServer, standby: PostgresServer) -> None:
-    """Of its files, while it is stopped."""
-    server.stop()
-    data, copied = server.home / "data", standby.home / "data"
-    shutil.copytree(data, copied)
-    (copied / "standby.signal").touch()
-    with (copied / "postgresql.auto.conf").open("a") as settings:
-        settings.write(f"primary_conninfo = '{server.url}'\n")
-    for each in (standby.home, copied, *copied.rglob("*")):
-        shutil.chown(each, data.owner())
-    server.start()
 
 
 @pytest.mark.parametrize("sqlstate", ["53100", "58030"])

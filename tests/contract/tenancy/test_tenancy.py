@@ -15,7 +15,15 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.access import Access, Caller
 from forwarder.tenancy.api_keys import ALL_SCOPES, read_networks
-from forwarder.tenancy.port import Account, AlreadyExists, InUse, NotKnown, RateLimit, TenancyUnavailable
+from forwarder.tenancy.port import (
+    Account,
+    AlreadyExists,
+    ChangedMeanwhile,
+    InUse,
+    NotKnown,
+    RateLimit,
+    TenancyUnavailable,
+)
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.database import shared_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
@@ -248,14 +256,30 @@ async def test_an_account_is_written_over_only_when_asked_to_and_only_in_its_wor
     registry: TenancyAdmin,
 ) -> None:
     await registry.add_workspace("ws-2")
-    await registry.put_account(ACCOUNT, replace=True)
+    await registry.put_account(ACCOUNT)
     changed = replace(ACCOUNT, base_url="https://new.example.com", rate_per_second=None)
     with pytest.raises(AlreadyExists, match="acc-1"):
         await registry.put_account(changed)
-    await registry.put_account(changed, replace=True)
-    with pytest.raises(AlreadyExists, match="acc-1"):
-        await registry.put_account(replace(ACCOUNT, workspace_id="ws-2"), replace=True)
+    await registry.change_account(ACCOUNT, changed)
+    with pytest.raises(NotKnown, match="acc-1"):
+        await registry.change_account(ACCOUNT, replace(ACCOUNT, workspace_id="ws-2"))
     assert await registry.accounts() == [changed]
+
+
+async def test_two_operators_who_change_an_account_at_once_do_not_undo_each_other(registry: TenancyAdmin) -> None:
+    await registry.put_account(ACCOUNT)
+    await registry.pause("acc-1", paused=True)
+    await registry.change_account(ACCOUNT, replace(ACCOUNT, concurrency=3))
+    (present,) = await registry.accounts()
+    assert present == replace(ACCOUNT, paused=True, concurrency=3)
+    await registry.change_account(present, replace(present, credential="b3RoZXI"))
+    for other in (
+        replace(present, credential="bW9yZQ"),
+        replace(present, concurrency=5, base_url="https://new.example.com"),
+    ):
+        with pytest.raises(ChangedMeanwhile, match="acc-1"):
+            await registry.change_account(present, other)
+    assert await registry.accounts() == [replace(present, credential="b3RoZXI")]
 
 
 async def test_a_pause_is_seen_within_the_age_of_an_answer(

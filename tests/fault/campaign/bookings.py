@@ -13,6 +13,7 @@ class Bookings:
     def __init__(self, journal: Path) -> None:
         self._journal = journal
         self._read = 0
+        self._made: Counter[str] = Counter()
         self._by_account: dict[str, Counter[str]] = defaultdict(Counter)
         self._held: dict[int, tuple[str, str]] = {}
 
@@ -28,7 +29,8 @@ class Bookings:
 
     def made(self, accounts: Mapping[str, str]) -> int:
         """How many bookings were made in all these accounts, up to now."""
-        return sum(sum(self.of(account).values()) for account in accounts)
+        self._read_on()
+        return sum(self._made[account] for account in accounts)
 
     def _read_on(self) -> None:
         if not self._journal.exists():
@@ -41,6 +43,7 @@ class Bookings:
         for line in written[:finished].splitlines():
             entry = from_json(line)
             if "reference" in entry:
+                self._made[entry["name"]] += 1
                 self._by_account[entry["name"]][entry["reference"]] += 1
                 self._held[entry["id"]] = (entry["name"], entry["reference"])
             elif "cancelled" in entry:

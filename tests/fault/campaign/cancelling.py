@@ -9,21 +9,21 @@ from tests.fault.campaign.load import Submission
 from tests.fault.campaign.reading import whole
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment
 
-_ONE_IN = 3
 _AGAIN_SECONDS = 0.2
 
 
 class Cancelling:
     """What a case's callers do `then`. `asked` are the request ids whose cancellation was accepted, by account."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment, *, one_in: int = 3) -> None:
+        self._one_in = one_in
         self._deployment = deployment
         self._numbers = itertools.count()
         self.asked: dict[str, set[str]] = {}
         self.answers: set[int] = set()
 
     async def __call__(self, submission: Submission) -> None:
-        if next(self._numbers) % _ONE_IN:
+        if next(self._numbers) % self._one_in:
             return
         (request_id,) = submission.request_ids
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -25,7 +25,7 @@ from tests.fault.campaign.load import Load, Then
 from tests.fault.campaign.reading import Poller, whole
 from tests.fault.campaign.report import Report, Row
 from tests.fault.campaign.service import Service, put_accounts
-from tests.support.deployment.deployment import PATIENCE_SECONDS
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Typed
 
 COUNTS = {"short": 120, "long": 2_000}
 """Submissions of a case, at the least."""
@@ -43,6 +43,7 @@ _PATIENCE = {"short": PATIENCE_SECONDS, "long": 5 * PATIENCE_SECONDS}
 """Seconds without a sign of life. After many faults a row may be minutes from its next try."""
 
 _LOOK_SECONDS = 0.05
+_SHOWN_AT_MOST = 5
 _JUDGE_SECONDS = 0.5
 """Between two looks at everything: each reads every page and every topic."""
 _case_numbers = count(1)
@@ -165,6 +166,9 @@ class Case:
         if not self._faults:
             findings.append("no fault was injected")
         if findings:
+            odd = [each for each, status in evidence.statuses.items() if status not in expected.statuses]
+            for request_id in [*odd, *evidence.made_twice][:_SHOWN_AT_MOST]:
+                findings.append((await Typed(self.deployment, "submissions", "show", request_id).done()).out)
             pytest.fail("\n".join([f"{self._name} ({self._form}):", *findings]), pytrace=False)
         return evidence
 

@@ -13,6 +13,8 @@ class Form:
 
     length: Length
     seed: int
+    count: int | None = None
+    """Submissions of the case that has everything at once, where it is to have others than its length asks for."""
 
     def times(self, *, short: int, long: int) -> int:
         """How often a fault is injected, by the campaign's length."""
@@ -30,4 +32,5 @@ class Form:
         alone = "" if case is None else f"-k {case}"
         if self.length == "short":
             return f"pytest tests/fault --faults-seed={self.seed} {alone}".rstrip()
-        return f"make faults SEED={self.seed}" + (f" ARGS='{alone}'" if alone else "")
+        count = "" if self.count is None else f" COUNT={self.count}"
+        return f"make faults SEED={self.seed}{count}" + (f" ARGS='{alone}'" if alone else "")

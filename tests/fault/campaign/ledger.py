@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from forwarder.assembly.backend import open_log
 from forwarder.settings import Settings
@@ -18,7 +19,7 @@ _AGAIN_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A message of the results topic. Its id is `requestId.revision`."""
+    """A message of the results topic. Its id is `requestId.revision`; `value` is a digest of what it holds."""
 
     id: str
     type: str
@@ -53,7 +54,9 @@ class Ledger:
     def _take_event(self, delivery: ConsumedMessage) -> None:
         headers = delivery.message.headers
         event_id, kind, about = (header(headers, name) or "" for name in ("ce_id", "ce_type", "ce_subject"))
-        self.events[about].append(Event(event_id, kind, about, delivery.message.value))
+        self.events[about].append(
+            Event(event_id, kind, about, blake2b(delivery.message.value, digest_size=16).digest())
+        )
 
 
 async def _to_the_end(tail: Tail, take: Callable[[ConsumedMessage], None]) -> None:

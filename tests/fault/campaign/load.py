@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from typing import Any
 
 import httpx
@@ -19,11 +20,12 @@ WRITERS = 24
 _ONE_IN_KEYED = 3
 _ONE_IN_LOOKED_UP = 20
 _AGAIN_SECONDS = 0.2
+_FIRST_DAY, _DAYS = date(2031, 3, 1), 1_000
 
 
 @dataclass(slots=True)
 class Submission:
-    """One reservation as its caller knows it. `room` is nobody else's of the account."""
+    """One reservation as its caller knows it. `room` is nobody else's of the account. Its `body` is kept until it is accepted."""
 
     account: str
     room: str
@@ -126,7 +128,9 @@ class Load:
     def _new(self, number: int) -> Submission:
         account, kind = self._accounts[number % len(self._accounts)]
         site = {"paymentProviderId": 42} if kind == "website-builder" else {}
-        body = booking(number, **site)
+        arrival = _FIRST_DAY + timedelta(days=number % _DAYS)
+        stay = {"arrivalDate": str(arrival), "departureDate": str(arrival + timedelta(days=4))}
+        body = booking(number, **stay, **site)
         keyed = number % _ONE_IN_KEYED == 0
         return Submission(account, body["roomId"], body, f"order-{number}" if keyed else None)
 
@@ -154,6 +158,7 @@ class Load:
             return False
         if answer.is_success:
             submission.request_ids.add(answer.json()["data"]["requestId"])
+            submission.body = {}
         await self._note(str(answer.status_code))
         return answer.is_success
 

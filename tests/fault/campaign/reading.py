@@ -12,6 +12,7 @@ _AGAIN_SECONDS = 0.1
 _LARGEST = 200
 
 Record = dict[str, Any]
+_KEPT = ("requestId", "status", "roomId", "createdAt", "updatedAt")
 
 
 class Poller:
@@ -69,7 +70,7 @@ async def page(deployment: Deployment, account: str, cursor: str, limit: int) ->
         return None
     assert answer.status_code == httpx.codes.OK, answer.text
     body = answer.json()
-    return body["data"], body["meta"]["cursors"]["next"]
+    return [{name: record[name] for name in _KEPT} for record in body["data"]], body["meta"]["cursors"]["next"]
 
 
 async def whole(deployment: Deployment, account: str) -> list[Record]:

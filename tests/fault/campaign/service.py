@@ -49,7 +49,7 @@ class Service:
     async def mend(self) -> None:
         """Bring back whatever the case before left dead or frozen, and send away the processes that it added."""
         deployment = self.deployment
-        await asyncio.gather(*(asyncio.to_thread(engine.start) for engine in self.engines))
+        await self.mend_engines()
         for added in [role for role in deployment.processes if role not in _OWN_ROLES]:
             await deployment.drop(added)
         for process in deployment.processes.values():
@@ -57,10 +57,14 @@ class Service:
                 process.resume()
         await deployment.start()
 
+    async def mend_engines(self) -> None:
+        """Start what does not run of Kafka and PostgreSQL."""
+        await asyncio.gather(*(asyncio.to_thread(engine.start) for engine in self.engines))
+
     async def rows(self, query: str) -> Mapping[str, int]:
         """What PostgreSQL answers to a query for names with numbers."""
         url = self.deployment.site.settings["FORWARDER_DATABASE_URL"]
-        connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+        connection = await asyncpg.connect(url.replace("+asyncpg", ""), target_session_attrs="read-write")
         try:
             return {str(name): int(number) for name, number in await connection.fetch(query)}
         finally:

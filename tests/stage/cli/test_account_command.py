@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import SecretUnsealer, of_client_key, of_credential
 from forwarder.tenancy.sql.admin import TenancyAdmin
+from forwarder.tenancy.sql.directory import CacheTimes
 from tests.support.backends import missing
 from tools.servers.certificates import Authority
 from tools.servers.ladder import Unavailable
@@ -296,3 +298,19 @@ def test_the_command_that_a_reason_names_exists_and_works(command: Command) -> N
     done = command(*named.replace("ACCOUNT", "acc").split())
     assert done.code == 0, done.err
     assert stored(command).same_pms_before is not None
+
+
+def test_what_workers_push_before_they_know_a_new_credential_went_to_the_same_pms_too(command: Command) -> None:
+    """They know an account for some seconds. Another PMS, later, is not the one of all that."""
+    command.add()
+    begun = datetime.now(UTC)
+    assert command("account", "set", "acc", "--credential", "rotated", "--same-pms").code == 0
+    vouched = stored(command).same_pms_before
+    assert vouched is not None
+    assert vouched >= begun + timedelta(seconds=CacheTimes().known)
+    assert command("account", "set", "acc", "--rate", "5").code == 0
+    assert stored(command).same_pms_before == vouched
+    for moved in (("--base-url", "https://other.test/api"), ()):
+        assert command("account", "set", "acc", *moved, "--credential", "theirs", "--same-pms").code == 0
+        assert command("account", "set", "acc", *moved, "--credential", "others").code == 0
+        assert stored(command).same_pms_before is None

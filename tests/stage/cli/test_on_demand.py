@@ -1,6 +1,7 @@
 """A process imports what it uses, and nothing of the others; what is named in tables is there."""
 
 import gc
+import re
 import subprocess
 import sys
 from collections.abc import Collection
@@ -10,12 +11,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from forwarder.cli.failures import exit_code
+from forwarder.cli.failures import exit_code, message
 from forwarder.cli.program import COMMANDS, GROUPS, program
 from forwarder.cli.run.serve import STAGES
 from forwarder.operate.output import Failed, WrongUsage
 from forwarder.pms.registry import KINDS
 from forwarder.process.loading import load
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.topics.port import LogUnavailable
 from tests.support.cases import for_each
 
 LISTED = {name: about for name, (_, about) in {**COMMANDS, **GROUPS}.items()}
@@ -138,6 +142,13 @@ def test_what_cannot_be_imported_leaves_the_collector_as_it_was(place: str, rais
 def test_a_bug_has_no_exit_code_of_its_own() -> None:
     codes: list[Any] = [exit_code(error) for error in (WrongUsage("so"), Failed("so"), RuntimeError("so"))]
     assert codes == [2, 1, None]
+
+
+@for_each("error", [StoreUnavailable("so"), TenancyUnavailable("so"), LogUnavailable("so")])
+def test_an_outage_is_named_with_what_to_do(error: Exception) -> None:
+    assert re.fullmatch(
+        "the (database|log) is unavailable: so. Run the command again once it is back; .*doctor.*", message(error)
+    )
 
 
 def test_only_what_is_called_is_more_than_listed() -> None:

@@ -20,6 +20,7 @@ _USER = "forwarder"
 DURABLE = {"fsync": "on"}
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 _INITDB_SECONDS = 60
+_COPY_SECONDS = 600
 _START_AGAIN_TIMES = 20
 _STILL_IN_USE = "pre-existing shared memory block"
 
@@ -28,7 +29,7 @@ def binaries() -> Path | None:
     """Where `initdb` and `postgres` are: what PATH finds, else the newest of Debian's; None where there are none."""
     on_path = shutil.which("initdb")
     if on_path is not None and shutil.which("postgres") is not None:
-        return Path(on_path).parent
+        return Path(on_path).resolve().parent
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_version)
     return installed[-1].parent if installed else None
 
@@ -111,6 +112,15 @@ class PostgresServer:
         self.stop()
         self.start()
 
+    def follow(self, primary: "PostgresServer") -> None:
+        """Start as a streaming standby of `primary`, which runs, on a new copy of its data. It must not run."""
+        shutil.rmtree(self._data, ignore_errors=True)
+        if self._user is not None:
+            shutil.chown(self._home, self._user)
+        copied = ["--pgdata", self._data, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+        self._run("pg_basebackup", "--dbname", primary.url, *copied, seconds=_COPY_SECONDS)
+        self.start()
+
     @property
     def home(self) -> Path:
         """What all that it keeps is in; empty before its first start."""
@@ -128,19 +138,22 @@ class PostgresServer:
             self._give(self._home / "password")
         options = ["--auth=trust", f"--username={_USER}", "--encoding=UTF8", "--no-locale", "--no-sync"]
         options += [] if self._secured is None else [f"--pwfile={self._home / 'password'}"]
+        self._run("initdb", "-D", self._data, *options, seconds=_INITDB_SECONDS)
+        if self._secured is not None:
+            self._secure(self._secured)
+
+    def _run(self, program: str, *arguments: str | Path, seconds: float) -> None:
         done = subprocess.run(
-            [self._binaries / "initdb", "-D", self._data, *options],
+            [self._binaries / program, *arguments],
             capture_output=True,
             text=True,
-            timeout=_INITDB_SECONDS,
+            timeout=seconds,
             check=False,
             cwd=self._home,
             **run_as(self._user),
         )
         if done.returncode != 0:
-            raise ServerFailed(f"initdb failed: {done.stderr.strip()}")
-        if self._secured is not None:
-            self._secure(self._secured)
+            raise ServerFailed(f"{program} failed: {done.stderr.strip()}")
 
     def _secure(self, secured: Secured) -> None:
         """Under the names that PostgreSQL looks for."""
