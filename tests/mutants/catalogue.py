@@ -34,6 +34,7 @@ _EVIDENCE: Final = "forwarder/reservation/evidence.py"
 _RUN: Final = "forwarder/worker/push/run.py"
 _PUSHER: Final = "forwarder/worker/push/pusher.py"
 _OUTCOMES: Final = "forwarder/pms/http/outcomes.py"
+_ACCOUNTS: Final = "forwarder/operate/tenants/accounts.py"
 _DUPLICATES: Final = "forwarder/reservation/duplicates.py"
 _RECOVER: Final = "forwarder/operate/deployment/recovery.py"
 _TOPIC_COPY: Final = "forwarder/operate/deployment/topic_copy.py"
@@ -155,6 +156,22 @@ MUTANTS: Final = (
         "        if origin is not None and not run.facts.same_pms(origin):",
         "        if origin is not None and origin is None:",
         ("ChangeAddress", "Cancel"),
+    ),
+    Mutant(
+        "vouched-for-another-pms",
+        "That pushes went to the account's PMS, as an operator said once, holds when it is another PMS later.",
+        _ACCOUNTS,
+        "        elif credential is not None or changed.base_url != account.base_url:\n",
+        "        elif account is None:\n",
+        ("NextReplies", "Submit", "ChangeCredential", "ChangeAddress"),
+        "immediate",
+        values={
+            "NextReplies": {"first": _LOST},
+            "ChangeCredential": {"form": ("token-of-{}-rotated",), "same": (True,)},
+            "ChangeAddress": {"away": (True,)},
+        },
+        pauses=(1.0,),
+        ordered=True,
     ),
     Mutant(
         "looked-up-at-another-pms",

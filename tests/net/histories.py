@@ -183,9 +183,14 @@ def _end_well(world: World) -> None:
     world.record.repaired_at = world.now
     for account, pms in world.pmss.items():
         pms.be_well()
-        usual = {"paused": False, "concurrency": 3, "rate_per_second": None, "options": SHAPES[pms.shape]}
-        world.accounts.change(account, base_url=f"https://{account}.pms.test", **usual)
-        world.accounts.change_credential(account, f"token-of-{account}")
+        usual: dict[str, Any] = {
+            "paused": False,
+            "concurrency": 3,
+            "rate_per_second": None,
+            "options": SHAPES[pms.shape],
+        }
+        home = {"base_url": f"https://{account}.pms.test", "credential": f"token-of-{account}"}
+        world.change_account(account, **home, **usual, same_pms=account not in world.strayed)
     for process in [*world.processes(), *(door.process for door in world.doors)]:
         process.be_well()
     world.trouble(120.0)

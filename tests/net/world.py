@@ -9,7 +9,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
-from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from typing import Any, Final, cast
@@ -22,6 +21,7 @@ from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.operate.deployment.recovery import Recovery
 from forwarder.operate.submissions.settle import Repair
+from forwarder.operate.tenants.accounts import Accounts
 from forwarder.oversight.losses import TopicCheck
 from forwarder.oversight.restored import RecoveryCheck
 from forwarder.pms.accounts import target_of
@@ -43,8 +43,10 @@ from forwarder.store.submissions.repairs import Places, StoreRecovery
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.api_keys import ALL_SCOPES
 from forwarder.tenancy.limits import RateLimits
-from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of, with_credential
+from forwarder.tenancy.port import Account, ApiKey, Sealer, TenancyUnavailable
+from forwarder.tenancy.sealing import SecretUnsealer, of_credential, sealer_of, with_credential
+from forwarder.tenancy.sql.admin import TenancyAdmin
+from forwarder.tenancy.sql.directory import CacheTimes
 from forwarder.topics.codec import decode_data, header, is_conflict, is_duplicate, is_outcome, subject
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Log, LogUnavailable, Message
@@ -87,41 +89,38 @@ _SETTINGS: Final = WorkerSettings(
 )
 
 
-class Accounts:
-    """`Directory` for every process: what an operator sets applies at once."""
+class AccountTable:
+    """Accounts, in memory. `Directory` for every process: it learns of a change some seconds later."""
 
-    def __init__(self, shapes: Mapping[str, str], settings: Mapping[str, Any]) -> None:
-        self._sealer = sealer_of(_SECRET)
+    def __init__(self, shapes: Mapping[str, str], settings: Mapping[str, Any], loop: VirtualTimeLoop) -> None:
+        self._loop = loop
         self.keys = {f"token-{each}": ApiKey(f"key-{each}", each, scopes=ALL_SCOPES) for each in ACCOUNTS.values()}
         self.known: dict[str, Account] = {}
-        self._credentials: dict[str, str] = {}
+        self._before: dict[str, tuple[float, Account]] = {}
+        """The accounts that changed, as they were, and until when processes know them so."""
         for name, workspace in ACCOUNTS.items():
-            self.known[name] = Account(
-                name,
-                workspace,
-                "generic",
-                "",
-                duplicate_window_seconds=24 * 3600,
-                **settings,
-            )
-            self.change_credential(name, f"token-of-{name}")
-            self.change(name, base_url=f"https://{name}.pms.test", options=SHAPES[shapes[name]])
+            own = {"options": SHAPES[shapes[name]], "duplicate_window_seconds": 24 * 3600, **settings}
+            account = Account(name, workspace, "generic", f"https://{name}.pms.test", **own)
+            self.known[name] = with_credential(account, f"token-of-{name}", sealer_of(_SECRET))
 
-    def change(self, account_id: str, **settings: Any) -> None:
-        """As `forwarder account set`. A credential is sealed for the addresses of its account, so it is sealed again for others."""
-        self.known[account_id] = replace(self.known[account_id], **settings)
-        if settings.keys() & {"base_url", "options"}:
-            self.change_credential(account_id, self._credentials[account_id])
+    async def accounts(self) -> Sequence[Account]:
+        return list(self.known.values())
 
-    def change_credential(self, account_id: str, credential: str) -> None:
-        """As `forwarder account set --credential-file`."""
-        self._credentials[account_id] = credential
-        self.known[account_id] = with_credential(self.known[account_id], credential, self._sealer)
+    async def change_account(self, _was: Account, account: Account) -> None:
+        self._before.setdefault(account.id, (self._loop.time() + CacheTimes().known, self.known[account.id]))
+        self.known[account.id] = account
+
+    async def forget_grants(self, account_id: str, *, but: str) -> None:
+        """These PMSs take tokens, and grant nothing."""
 
     async def key(self, token: str) -> ApiKey | None:
         return self.keys.get(token)
 
     async def account(self, account_id: str) -> Account | None:
+        until, before = self._before.get(account_id, (0.0, None))
+        if before is not None and self._loop.time() < until:
+            return before
+        self._before.pop(account_id, None)
         return self.known.get(account_id)
 
 
@@ -228,7 +227,7 @@ class World:
         self.loop.set_task_factory(own_tasks)
         self.loop.set_exception_handler(unexpected(self.record.ended, (*_MAY_HAPPEN, Lost)))
         self.log = NetLog(self.loop, Ownership(store.row), self._heard)
-        self.accounts = Accounts(shapes, settings)
+        self.accounts = AccountTable(shapes, settings, self.loop)
         self.pmss = {name: NetPms(name, shapes[name], self.loop, self.record) for name in ACCOUNTS}
         others = {name: NetPms(name, shapes[name], self.loop, self.record) for name in ACCOUNTS}
         self.pmss_by_host = {f"{name}.pms.test": pms for name, pms in self.pmss.items()}
@@ -562,6 +561,23 @@ class World:
 
         _ = self.aside.spawn(run())
         self.pass_time(0.2)
+
+    def change_account(self, account_id: str, *, credential: str | None = None, **settings: Any) -> None:
+        """As `forwarder account set`. A credential is sealed for the addresses of its account, so that it is given with others."""
+        options = settings.pop("options", None)
+        if credential is None and (options is not None or "base_url" in settings):
+            present = self.accounts.known[account_id]
+            credential = SecretUnsealer([_SECRET]).open_text(present.credential, of_credential(present))
+
+        async def sealer() -> Sealer:
+            return sealer_of(_SECRET)
+
+        changing = Accounts(cast("TenancyAdmin", self.accounts), sealer, clock=self.aside.clock)
+        self.operate(
+            changing.change(
+                account_id, credential=credential, options=options or {}, all_options=options is not None, **settings
+            )
+        )
 
     def repair(self) -> Repair:
         """The operator's hand on rows in doubt."""

@@ -24,7 +24,7 @@ class PauseOrResume(Move):
     def happen(self, world: World) -> None:
         world.record.unwell.add(self.account)
         world.say(f"operator: {'pauses' if self.paused else 'resumes'} {self.account}")
-        world.accounts.change(self.account, paused=self.paused)
+        world.change_account(self.account, paused=self.paused)
         if self.paused:
             world.trouble(300.0)
 
@@ -85,7 +85,7 @@ class ChangeAddress(Move):
         if self.away:
             world.strayed.add(self.account)
         world.say(f"operator: points {self.account} to {host}")
-        world.accounts.change(self.account, base_url=f"https://{host}.pms.test")
+        world.change_account(self.account, base_url=f"https://{host}.pms.test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class ChangeDeadline(Move):
     def happen(self, world: World) -> None:
         world.record.unwell.add(self.account)
         world.say(f"operator: {self.account} is tried for {self.seconds} s")
-        world.accounts.change(self.account, deadline_seconds=self.seconds)
+        world.change_account(self.account, deadline_seconds=self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,7 @@ class ChangeCredential(Move):
             world.strayed.add(self.account)
         same = self.same and self.account not in world.strayed
         world.say(f"operator: the credential of {self.account} becomes {self.form}{', for the same account' * same}")
-        world.accounts.change_credential(self.account, self.form.format(self.account))
-        if same:
-            world.accounts.change(self.account, same_pms_before=world.date)
+        world.change_account(self.account, credential=self.form.format(self.account), same_pms=same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +131,7 @@ class ChangePace(Move):
     def happen(self, world: World) -> None:
         world.record.unwell.add(self.account)
         world.say(f"operator: {self.account} may have {self.concurrency} pushes at once, {self.rate} a second")
-        world.accounts.change(self.account, concurrency=self.concurrency, rate_per_second=self.rate)
+        world.change_account(self.account, concurrency=self.concurrency, rate_per_second=self.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +146,7 @@ class ChangeOptions(Move):
         world.record.unwell.add(self.account)
         shape = "neither" if self.blind else world.pmss[self.account].shape
         world.say(f"operator: the mapping of {self.account} is for a PMS of shape {shape}")
-        world.accounts.change(self.account, options=SHAPES[shape])
+        world.change_account(self.account, options=SHAPES[shape])
 
 
 @dataclass(frozen=True, slots=True)
