@@ -8,6 +8,7 @@ from typing import Protocol
 
 import asyncpg
 import httpx
+from asyncpg.connect_utils import SessionAttribute
 
 from forwarder.assembly.backend import open_backend
 from forwarder.tenancy.port import Account
@@ -64,7 +65,9 @@ class Service:
     async def rows(self, query: str) -> Mapping[str, int]:
         """What PostgreSQL answers to a query for names with numbers."""
         url = self.deployment.site.settings["FORWARDER_DATABASE_URL"]
-        connection = await asyncpg.connect(url.replace("+asyncpg", ""), target_session_attrs="read-write")
+        connection = await asyncpg.connect(
+            url.replace("+asyncpg", ""), target_session_attrs=SessionAttribute.read_write
+        )
         try:
             return {str(name): int(number) for name, number in await connection.fetch(query)}
         finally:

@@ -117,7 +117,7 @@ class PostgresServer:
         shutil.rmtree(self._data, ignore_errors=True)
         if self._user is not None:
             shutil.chown(self._home, self._user)
-        copied = ["--pgdata", self._data, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+        copied = ["--pgdata", str(self._data), "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
         self._run("pg_basebackup", "--dbname", primary.url, *copied, seconds=_COPY_SECONDS)
         self.start()
 
