@@ -37,6 +37,8 @@ _TENS_OF_ACCOUNTS: Final = 10
 """The simulated booking-sync reads all bookings of an account for each request: many accounts have few each."""
 _RATES: Final = {"short": 200.0, "long": 2_000.0}
 """Submissions a second at most: as many as the callers come to, at length."""
+_BULK_WRITERS: Final = 8
+_AHEAD: Final = 5_000
 _ONE_IN_CANCELLED: Final = 40
 _QUIET_SECONDS: Final = 0.5
 _PATIENCE_SECONDS: Final = 900.0
@@ -81,7 +83,14 @@ async def test_everything_at_once(
         await case.deployment.start()
         cancelling = Cancelling(case.deployment, one_in=_ONE_IN_CANCELLED)
         count = form.count or COUNTS[form.length]
-        async with case.load(count=count, rate=_RATES[form.length], then=cancelling) as load:
+        flow = case.load(
+            count=count,
+            rate=_RATES[form.length],
+            then=cancelling,
+            bulk_writers=_BULK_WRITERS,
+            held_back=lambda: load.accepted - service.bookings.made(case.accounts) - cancelling.count > _AHEAD,
+        )
+        async with flow as load:
             night = Night(case, load, cluster, pair, count)
             async with asyncio.TaskGroup() as chains:
                 chains.create_task(night.infrastructure())

@@ -31,6 +31,11 @@ class Cancelling:
                 await asyncio.sleep(_AGAIN_SECONDS)
         self.asked.setdefault(submission.account, set()).add(request_id)
 
+    @property
+    def count(self) -> int:
+        """Of those that were accepted."""
+        return sum(map(len, self.asked.values()))
+
     async def all_carried_out(self) -> None:
         """Return when none of them is to be cancelled any more."""
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -83,7 +83,14 @@ class Case:
 
     @asynccontextmanager
     async def load(
-        self, *, count: int | None = None, rate: float | None = None, then: Then | None = None, role: str = "ingress"
+        self,
+        *,
+        count: int | None = None,
+        rate: float | None = None,
+        then: Then | None = None,
+        role: str = "ingress",
+        bulk_writers: int = 0,
+        held_back: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[Load]:
         """Reservations flow to `role` while the block runs, and go on until there were `count`, or as many as the campaign's length
         asks for; someone polls the first account's pages meanwhile. The block is entered when the first few were made."""
@@ -99,6 +106,8 @@ class Case:
             rate_afterwards=afterwards,
             then=then,
             role=role,
+            bulk_writers=bulk_writers,
+            held_back=held_back,
         )
         self._poller = Poller(self.deployment, next(iter(self.accounts)))
         async with asyncio.TaskGroup() as tasks:

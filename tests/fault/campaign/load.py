@@ -17,6 +17,7 @@ from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, bo
 from tests.support.pms.httpx_transport import PooledTransport
 
 WRITERS = 24
+_ITEMS = 50
 _ONE_IN_KEYED = 3
 _ONE_IN_LOOKED_UP = 20
 _AGAIN_SECONDS = 0.2
@@ -49,7 +50,8 @@ class Load:
     Once there are `count` it goes on at `rate_afterwards`.
 
     Every third carries an idempotency key and is sent again until it is accepted; the others are sent once, whatever comes. Of what
-    is accepted its caller does `then`. `role` is what it submits to.
+    is accepted its caller does `then`. `role` is what it submits to. `bulk_writers`, of all, send bulks of one account each, all
+    with keys. While `held_back`, nobody begins a new one.
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class Load:
         rate_afterwards: float,
         then: Then | None = None,
         role: str = "ingress",
+        bulk_writers: int = 0,
+        held_back: Callable[[], bool] = lambda: False,
     ) -> None:
         self._deployment = deployment
         self._accounts = list(accounts.items())
@@ -70,6 +74,8 @@ class Load:
         self._count = count
         self._then = then
         self._role = role
+        self._bulk_writers = bulk_writers
+        self._held_back = held_back
         self._intervals = (1.0 / rate, 1.0 / rate_afterwards)
         self._numbers = itertools.count()
         self._finishing = False
@@ -81,6 +87,8 @@ class Load:
         self.submissions: list[Submission] = []
         self.answers: Counter[str] = Counter()
         """How many of each: a status, or `none` where the connection was lost first."""
+        self.accepted = 0
+        """How many submissions, up to now."""
         self.unknown: list[str] = []
         """Request ids that were accepted and whose status was then said not to exist."""
         self.over = asyncio.Event()
@@ -94,8 +102,8 @@ class Load:
     async def run(self) -> None:
         """Submit until all is done."""
         async with self._client, asyncio.TaskGroup() as writers:
-            for _ in range(WRITERS):
-                writers.create_task(self._write())
+            for number in range(WRITERS):
+                writers.create_task(self._write_bulks() if number < self._bulk_writers else self._write())
         self.over.set()
 
     def finish(self) -> None:
@@ -115,7 +123,7 @@ class Load:
             await self._progress.wait_for(lambda: self.answers["503"] >= wanted)
 
     async def _write(self) -> None:
-        while not (self._finishing and len(self.submissions) >= self._count):
+        while self._goes_on():
             submission = self._new(next(self._numbers))
             self.submissions.append(submission)
             await self._turn()
@@ -125,13 +133,30 @@ class Load:
             if submission.accepted and self._random.randrange(_ONE_IN_LOOKED_UP) == 0:
                 await self._look_up(submission)
 
-    def _new(self, number: int) -> Submission:
-        account, kind = self._accounts[number % len(self._accounts)]
+    async def _write_bulks(self) -> None:
+        while self._goes_on():
+            numbers = [next(self._numbers) for _ in range(_ITEMS)]
+            bulk = [self._new(number, numbers[0], keyed=True) for number in numbers]
+            self.submissions += bulk
+            await self._turn()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while waiting := [each for each in bulk if not each.accepted]:
+                    if not await self._send_bulk(waiting):
+                        await asyncio.sleep(_AGAIN_SECONDS)
+            if self._then is not None:
+                for each in bulk:
+                    await self._then(each)
+
+    def _goes_on(self) -> bool:
+        return not self._finishing or len(self.submissions) < self._count
+
+    def _new(self, number: int, place: int | None = None, *, keyed: bool = False) -> Submission:
+        account, kind = self._accounts[(number if place is None else place) % len(self._accounts)]
         site = {"paymentProviderId": 42} if kind == "website-builder" else {}
         arrival = _FIRST_DAY + timedelta(days=number % _DAYS)
         stay = {"arrivalDate": str(arrival), "departureDate": str(arrival + timedelta(days=4))}
         body = booking(number, **stay, **site)
-        keyed = number % _ONE_IN_KEYED == 0
+        keyed = keyed or number % _ONE_IN_KEYED == 0
         return Submission(account, body["roomId"], body, f"order-{number}" if keyed else None)
 
     async def _turn(self) -> None:
@@ -139,6 +164,8 @@ class Load:
         now = asyncio.get_running_loop().time()
         self._next_turn = max(self._next_turn + self._intervals[len(self.submissions) > self._count], now)
         await asyncio.sleep(self._next_turn - now)
+        while self._held_back():
+            await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _submit(self, submission: Submission) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -157,10 +184,37 @@ class Load:
             await self._note("none")
             return False
         if answer.is_success:
-            submission.request_ids.add(answer.json()["data"]["requestId"])
-            submission.body = {}
+            self._take(submission, answer.json()["data"]["requestId"])
         await self._note(str(answer.status_code))
         return answer.is_success
+
+    async def _send_bulk(self, items: Sequence[Submission]) -> bool:
+        """Whether anything was answered."""
+        lines = [
+            {"operation": "booking-engine", "reservation": each.body, "idempotencyKey": each.key} for each in items
+        ]
+        try:
+            answer = await self._client.post(
+                self._deployment.url(self._role) + "/api/v1/vrs/reservations/bulk",
+                content="\n".join(map(json.dumps, lines)),
+                headers=self._deployment.headers(items[0].account, **{"Content-Type": "application/x-ndjson"}),
+            )
+        except httpx.TransportError:
+            await self._note("none", len(items))
+            return False
+        if not answer.is_success:
+            await self._note(str(answer.status_code), len(items))
+            return False
+        for item, result in zip(items, answer.json()["data"]["results"], strict=True):
+            if "requestId" in result:
+                self._take(item, result["requestId"])
+            await self._note(str(result["problem"]["status"] if "problem" in result else answer.status_code))
+        return True
+
+    def _take(self, submission: Submission, request_id: str) -> None:
+        self.accepted += not submission.accepted
+        submission.request_ids.add(request_id)
+        submission.body = {}
 
     async def _look_up(self, submission: Submission) -> None:
         (request_id,) = submission.request_ids
@@ -172,8 +226,8 @@ class Load:
         if answer.status_code == httpx.codes.NOT_FOUND:
             self.unknown.append(request_id)
 
-    async def _note(self, answer: str) -> None:
-        self.answers[answer] += 1
+    async def _note(self, answer: str, times: int = 1) -> None:
+        self.answers[answer] += times
         async with self._progress:
             self._progress.notify_all()
 
