@@ -88,7 +88,7 @@ async def test_everything_at_once(
             rate=_RATES[form.length],
             then=cancelling,
             bulk_writers=_BULK_WRITERS,
-            held_back=lambda: load.accepted - service.bookings.made(case.accounts) - cancelling.count > _AHEAD,
+            held_back=lambda: case.not_made - cancelling.count > _AHEAD,
         )
         async with flow as load:
             night = Night(case, load, cluster, pair, count)

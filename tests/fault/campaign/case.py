@@ -151,6 +151,11 @@ class Case:
     def _faults_of(self, account: str) -> str:
         return f"{self.deployment.url('simulate')}/{account}/faults"
 
+    @property
+    def not_made(self) -> int:
+        """How many submissions were accepted, less the bookings that were made."""
+        return (0 if self._load is None else self._load.accepted) - self.service.bookings.made(self.accounts)
+
     async def made_more(self, count: int) -> None:
         """Return when the case's PMSs made so many more bookings than when this was called."""
         bookings = self.service.bookings
