@@ -31,6 +31,7 @@ _JAVA_OPTIONS = (
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 """Without the compiler that pays off after minutes: a third less processor time until it serves."""
 _STOP_SECONDS = 60.0
+_RECOVERY_SECONDS = 300.0
 
 
 def broker_properties(brokers: int) -> Mapping[str, str]:
@@ -103,6 +104,7 @@ class KafkaBroker(ServerProcess):
             arguments=[*java, "kafka.Kafka", str(node.configuration)],
             log=node.home / "broker.log",
             ready="Kafka Server started",
+            ready_seconds=_RECOVERY_SECONDS,
             stop_seconds=_STOP_SECONDS,
         )
         super().__init__(command, reaper)

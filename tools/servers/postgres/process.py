@@ -20,6 +20,7 @@ _USER = "forwarder"
 DURABLE = {"fsync": "on"}
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 _INITDB_SECONDS = 60
+_RECOVERY_SECONDS = 300
 _COPY_SECONDS = 600
 _START_AGAIN_TIMES = 20
 _STILL_IN_USE = "pre-existing shared memory block"
@@ -189,6 +190,7 @@ class PostgresServer:
             ready="database system is ready to accept",
             stop_signal=signal.SIGINT,
             user=self._user,
+            ready_seconds=_RECOVERY_SECONDS,
         )
 
 
