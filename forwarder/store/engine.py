@@ -12,8 +12,8 @@ import asyncio
 import os
 import sqlite3
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -205,7 +205,8 @@ def _open_postgresql(
 
     async def ask(connection: asyncpg.Connection) -> str:
         try:
-            return str(await connection.fetchval(IDENTITY))
+            with _broken_connections_translated():
+                return str(await connection.fetchval(IDENTITY))
         except BaseException:
             connection.terminate()  # the pool would leave it open, and the server would go on with the query
             raise
@@ -233,7 +234,8 @@ async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
     of them first in one URL, in the order of trying."""
     connection = await _answered(urls, options)
     try:
-        await connection.execute(_DURABLE)
+        with _broken_connections_translated():
+            await connection.execute(_DURABLE)
     except BaseException:
         connection.terminate()
         raise
@@ -259,11 +261,27 @@ async def _answered(urls: deque[str], options: Mapping[str, Any]) -> asyncpg.Con
             return connection
 
 
+@contextmanager
+def _broken_connections_translated() -> Iterator[None]:
+    """Raises ConnectionError, as for every lost connection, where one broke unnoticed: asyncpg then reports its own state, and
+    SQLAlchemy passes that on as it is."""
+    try:
+        yield
+    except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        if isinstance(error, ValueError):  # about an argument
+            raise
+        raise ConnectionError(f"the connection broke: {error}") from error
+
+
 def _end_useless_connection(context: ExceptionContext) -> None:
     """Makes the pool replace all of its connections if an error of any statement or COMMIT shows that a connection no longer leads
     to a usable server."""
     if sqlstate_of(context.original_exception).startswith(_ELSEWHERE_SQLSTATES):
         context.is_disconnect = True
+    with _broken_connections_translated():
+        if isinstance(context.original_exception, asyncpg.InterfaceError | asyncpg.InternalClientError):
+            context.is_disconnect = True
+            raise context.original_exception
 
 
 def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:

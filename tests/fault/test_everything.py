@@ -3,6 +3,8 @@ flow to a hundred accounts. `make faults COUNT=1000000 ARGS='-k everything'` is 
 
 import asyncio
 import random
+import subprocess
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -100,6 +102,7 @@ async def test_everything_at_once(
         await case.deployment.start()
         await _nothing_pending(case)
         evidence = await case.verdict(_ENDED)
+    assert not night.problems
     asked = {request_id for each in cancelling.asked.values() for request_id in each}
     held = {reference for account in case.accounts for reference in service.bookings.held(account)}
     statuses = evidence.statuses
@@ -117,6 +120,7 @@ class Night:
         self._case, self._load, self._cluster, self._pair, self._count = case, load, cluster, pair, count
         self._processes = case.deployment.processes
         self.commands: Counter[str] = Counter()
+        self.problems: list[str] = []
 
     def _chance(self, chain: str) -> random.Random:
         return random.Random(f"{self._case.random.random()}/{chain}")
@@ -177,12 +181,20 @@ class Night:
 
     async def _command(self, *arguments: str) -> None:
         """Again and again until it is done: while no database can be written to, it says so."""
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            while (said := await Typed(self._case.deployment, *arguments).done()).code and _is_an_outage(said.err):
-                self.commands["refused in an outage"] += 1
-                await asyncio.sleep(_QUIET_SECONDS)
-        assert not said.code or arguments[0] in {"status", "submissions"}, (arguments, said)
-        self.commands[" ".join(arguments[:2])] += 1
+        name, ends = " ".join(arguments[:2]), time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < ends:
+            try:
+                said = await Typed(self._case.deployment, *arguments).done()
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                self.problems.append(f"{name}: {error}")
+                return
+            if not said.code or not _is_an_outage(said.err):
+                if said.code and arguments[0] not in {"status", "submissions"}:
+                    self.problems.append(f"{name}: {said.err}")
+                break
+            self.commands["refused in an outage"] += 1
+            await asyncio.sleep(_QUIET_SECONDS)
+        self.commands[name] += 1
 
     async def _kill_a_process(self, chance: random.Random) -> None:
         await self._case.kill(chance.choice(["worker", "second worker", "ingress", "query", "housekeeping"]))

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable
 
 import asyncpg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.database import Database, StoreFull
@@ -14,6 +14,7 @@ from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.database import transaction
 from tests.contract.store.conftest import DATABASE
 from tests.support.store.stored import arrivals, lease
@@ -234,6 +235,26 @@ async def _caught_up(standby_url: str, primary_url: str) -> None:
         while not await standby.fetchval(f"SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn"):
             await asyncio.sleep(0)
     await asyncio.gather(primary.close(), standby.close())
+
+
+async def test_a_connection_that_broke_unnoticed_is_an_outage(own_url: str, engine: AsyncEngine) -> None:
+    """asyncpg says that an operation is in progress, which is not one of the errors that a driver may raise."""
+
+    def broke(*_: object) -> None:
+        raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+
+    listening = (engine.sync_engine, "do_execute", broke)
+    event.listen(*listening)
+    for ask, outage in (
+        (Database(engine).read(text("SELECT 1")), StoreUnavailable),
+        (Database(engine).run(text("SELECT 1")), StoreUnavailable),
+        (TenancyAdmin(engine).workspaces(), TenancyUnavailable),
+        (TenancyAdmin(engine).add_workspace("acme"), TenancyUnavailable),
+    ):
+        with pytest.raises(outage, match="broke"):
+            await ask
+    event.remove(*listening)
+    assert (await Database(engine).read(text("SELECT 1 AS one")))[0].one == 1
 
 
 @pytest.mark.parametrize("sqlstate", ["53100", "58030"])

@@ -26,7 +26,7 @@ class Cancelling:
         if next(self._numbers) % self._one_in:
             return
         (request_id,) = submission.request_ids
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(5 * PATIENCE_SECONDS):
             while not await self._accepted(submission.account, request_id):
                 await asyncio.sleep(_AGAIN_SECONDS)
         self.asked.setdefault(submission.account, set()).add(request_id)

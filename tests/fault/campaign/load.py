@@ -18,6 +18,7 @@ from tests.support.pms.httpx_transport import PooledTransport
 
 WRITERS = 24
 _ITEMS = 50
+_PATIENCE_SECONDS = 5 * PATIENCE_SECONDS
 _ONE_IN_KEYED = 3
 _ONE_IN_LOOKED_UP = 20
 _AGAIN_SECONDS = 0.2
@@ -139,7 +140,7 @@ class Load:
             bulk = [self._new(number, numbers[0], keyed=True) for number in numbers]
             self.submissions += bulk
             await self._turn()
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
                 while waiting := [each for each in bulk if not each.accepted]:
                     if not await self._send_bulk(waiting):
                         await asyncio.sleep(_AGAIN_SECONDS)
@@ -168,7 +169,7 @@ class Load:
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _submit(self, submission: Submission) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(_PATIENCE_SECONDS):
             while not await self._send(submission) and submission.key is not None:
                 await asyncio.sleep(_AGAIN_SECONDS)
 

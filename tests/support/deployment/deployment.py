@@ -222,7 +222,7 @@ class Typed:
         """Once it has ended."""
         code = await asyncio.to_thread(self._process.wait, PATIENCE_SECONDS)
         said = Said(code, _read_and_close(self._out), _read_and_close(self._err))
-        assert "Traceback" not in said.err
+        assert "Traceback" not in said.err, said.err
         return said
 
 
