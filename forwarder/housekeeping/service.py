@@ -189,6 +189,7 @@ def show_work(work: Backlog, max_accounts: int) -> None:
     metrics.OPEN_DEAD_LETTERS.replace({(name,): count for name, count in work.failed_by_class.items()})
     metrics.SET_ASIDE.replace({(each.failure_class,): each.messages for each in work.set_aside})
     metrics.KEYS_ENDING.replace({(): work.keys_ending})
+    metrics.CERTIFICATES_ENDING.replace({(): len(work.certificates_ending)})
     metrics.STORE_BYTES.replace({(): work.size_bytes})
     every_state = [((state.value,), 0.0) for state in AccountState]
     _fold(metrics.ACCOUNTS, add, [*every_state, *(((each.state.value,), 1.0) for each in accounts)])

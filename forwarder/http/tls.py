@@ -6,12 +6,10 @@ its handshake has the time limit of a request's head.
 
 import asyncio
 import math
-import re
 import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -50,26 +48,6 @@ class TlsFiles:
             context.load_verify_locations(self.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
         return context
-
-
-def certificate_ends(file: Path) -> datetime:
-    """When the first certificate in this PEM file ends. Raises `OSError`, `ValueError`."""
-    text = file.read_text(encoding="ascii")
-    begin = text.find(ssl.PEM_HEADER)
-    der = ssl.PEM_cert_to_DER_cert(text[begin : text.find(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)])
-    found = _VALIDITY.search(der)
-    if found is None:
-        raise ValueError(f"{file} holds no certificate")
-    ends = found["short"] or found["long"]
-    # Of the two forms, the short one has two digits for the year, up to 2049.
-    century = "" if found["short"] is None else "19" if ends[:2] >= b"50" else "20"
-    return datetime.strptime(century + ends.decode("ascii"), "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
-
-
-_VALIDITY: Final = re.compile(
-    rb"\x30.(?:\x17\x0d\d{12}Z|\x18\x0f\d{14}Z)(?:\x17\x0d(?P<short>\d{12}Z)|\x18\x0f(?P<long>\d{14}Z))", re.DOTALL
-)
-"""The sequence of two times (UTCTime or GeneralizedTime) in DER: a certificate has one (RFC 5280, section 4.1)."""
 
 
 class ServerTls:

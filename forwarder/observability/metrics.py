@@ -31,7 +31,7 @@ FAILING_CHECKS = SnapshotGauge(
     ["check"],
 )
 """`check`: log (Kafka accepts writes), store (PostgreSQL answers), store_writes (it has taken all writes of the last half minute),
-loops (no loop fails repeatedly), certificate (the server certificate is valid for more than 14 days), consuming (the worker or
+loops (no loop fails repeatedly), certificate (its own ones are valid for more than 14 days), consuming (the worker or
 notifier reads its topic), topic_readable (it can decode its topic), store_in_step_with_topics (the store is not known to lack what
 the topics record), topics_in_step_with_store (the topics have everything that the store took from them), keys_in_step_with_store
 (the store has the keys that this process began with: it was not created anew)."""
@@ -209,6 +209,11 @@ SET_ASIDE = SnapshotGauge(
     ["class"],
 )
 """`class`: forged (not signed by this deployment), undecodable, internal_error."""
+CERTIFICATES_ENDING = SnapshotGauge(
+    "forwarder_pms_certificates_ending",
+    "Accounts whose client certificate for their PMS ends within 14 days, or has.",
+    [],
+)
 KEYS_ENDING = SnapshotGauge("forwarder_api_keys_ending", "API keys that expire within 14 days.", [])
 STORE_BYTES = SnapshotGauge("forwarder_store_bytes", "Size of the database on disk, including its indexes.", [])
 ACCOUNTS = SnapshotGauge("forwarder_accounts", "Accounts, and their shadows that were used.", ["state"])

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from forwarder.process.certificates import ENDS_SOON, ends_soon
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import is_test, live_account_id
 from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages, Waiting
@@ -17,10 +18,6 @@ from forwarder.topics.port import Lag, Log
 if TYPE_CHECKING:
     from forwarder.store.deployment import BacklogReader
     from forwarder.tenancy.sql.admin import TenancyAdmin
-
-
-KEY_ENDS_SOON: Final = timedelta(days=14)
-"""An API key that expires sooner is reported."""
 
 
 DELETION_NEARS: Final = 0.25
@@ -91,13 +88,15 @@ class AccountBacklog:
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """The store's backlog, read at `at`. Includes every account, even those without work. `set_aside`: messages set aside as dead
-    letters and not acknowledged. `keys_ending`: API keys that expire within `KEY_ENDS_SOON`. `size_bytes`: of the database."""
+    letters and not acknowledged. `keys_ending`: API keys that expire within `ENDS_SOON`; `certificates_ending`: accounts whose
+    client certificate for their PMS does, or has. `size_bytes`: of the database."""
 
     accounts: Sequence[AccountBacklog]
     endpoints: Sequence[EndpointWork]
     at: datetime
     set_aside: Sequence[SetAsideMessages] = ()
     keys_ending: int = 0
+    certificates_ending: Sequence[str] = ()
     size_bytes: int = 0
 
     @property
@@ -140,5 +139,16 @@ async def read_backlog(store: "BacklogReader", tenancy: "TenancyAdmin", clock: C
             state = AccountState.PAUSED if account.paused else AccountState.ACTIVE
         work = works.get(account_id) or AccountWork(account_id, 0, None, 0, None, 0, None)
         accounts.append(AccountBacklog(account_id, account, state, work, failed.get(account_id, ())))
-    keys_ending = await tenancy.keys_ending(after=now, before=now + KEY_ENDS_SOON)
-    return Backlog(accounts, await store.endpoints(), now, await store.set_aside(), keys_ending, await store.size())
+    return Backlog(
+        accounts,
+        await store.endpoints(),
+        now,
+        await store.set_aside(),
+        keys_ending=await tenancy.keys_ending(after=now, before=now + ENDS_SOON),
+        certificates_ending=[
+            each.id
+            for each in known.values()
+            if each.client_certificate is not None and ends_soon(each.client_certificate, now)
+        ],
+        size_bytes=await store.size(),
+    )

@@ -1,7 +1,7 @@
 """Selects the log and the store: embedded, or Kafka and PostgreSQL with their connection settings."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -39,6 +39,15 @@ class Distributed:
     def hosts(self) -> Sequence[str]:
         """The hosts of the brokers and of the database."""
         return (*_brokers(self.bootstrap_servers), *_database_transport(self.database_url).hosts)
+
+
+def certificates_of(environment: Environment, backend: Embedded | Distributed) -> Mapping[str, Path]:
+    """The files of the certificates that this process shows, by the setting that names each."""
+    files = {"FORWARDER_TLS_CERTIFICATE_FILE": environment.tls_certificate_file}
+    if isinstance(backend, Distributed):
+        files["FORWARDER_KAFKA_CERTIFICATE_FILE"] = environment.kafka_certificate_file
+        files["sslcert in FORWARDER_DATABASE_URL"] = _database_transport(backend.database_url).certificate
+    return {name: file for name, file in files.items() if file is not None}
 
 
 def backend_of(environment: Environment) -> Embedded | Distributed:

@@ -20,10 +20,11 @@ class BadTransport(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """`hosts` is empty if the server's local socket is used. A path is a socket, too."""
+    """`hosts` is empty if the server's local socket is used. A path is a socket, too. `certificate`: the file of our own one."""
 
     hosts: tuple[str, ...]
     encrypted: bool
+    certificate: Path | None = None
 
 
 def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
@@ -46,7 +47,8 @@ def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
     named = (
         each if each.startswith("/") else urlsplit(f"//{each}").hostname or each for each in hosts.split(",") if each
     )
-    return Transport(tuple(named), mode in _ENCRYPTED)
+    own = query.get("sslcert") if mode in _ENCRYPTED else None
+    return Transport(tuple(named), mode in _ENCRYPTED, Path(own) if own else None)
 
 
 def names_session_attrs(url: str, environment: Mapping[str, str]) -> bool:

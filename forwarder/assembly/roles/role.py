@@ -6,7 +6,6 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -16,14 +15,16 @@ from forwarder.assembly.backend import Backend, open_backend
 from forwarder.http.health import Check, Health, health_routes
 from forwarder.http.messages import Routes
 from forwarder.http.server import http_app, serve
-from forwarder.http.tls import ServerTls, certificate_ends
+from forwarder.http.tls import ServerTls
 from forwarder.observability.exposition import tell_build
 from forwarder.observability.tracing.tracer import Tracer
+from forwarder.process.certificates import ends_soon
 from forwarder.process.containment import Where
 from forwarder.process.loading import load
 from forwarder.process.loops import cancel_all, forever
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.settings import Settings
+from forwarder.settings.backend import certificates_of
 from forwarder.store.deployment import TELL_SECONDS, ProcessRegister, RunningProcess
 from forwarder.store.engine import identity_of
 from forwarder.store.lists.reader import Reader
@@ -47,9 +48,6 @@ _LAST_SECONDS: Final = 2.0
 
 _REFUSED_SECONDS: Final = 30.0
 """For how long after a refused write the store counts as full: each process writes more often."""
-
-ENDS_SOON: Final = timedelta(days=14)
-"""A server certificate that ends sooner fails the check `certificate`."""
 
 _OPEN: Final = "forwarder.observability.tracing.otel:open_otel"
 _FLUSH_SECONDS: Final = 3.0
@@ -193,12 +191,13 @@ async def serve_role(
     """Serves `routes` and those of `health` until `stop`, then lets requests finish within the grace period. `leaving`: set before
     `stop`, see `lame_duck`. `throttles`: a worker's throttles, for operators."""
     settings, tls = backend.settings, backend.settings.tls
-    if tls is not None:
+    if files := certificates_of(settings.environment, settings.backend):
 
-        def lasts() -> bool:
-            return certificate_ends(tls.certificate) - backend.clock.now() > ENDS_SOON
+        def last() -> bool:
+            now = backend.clock.now()
+            return not any(ends_soon(file.read_text(encoding="ascii"), now) for file in files.values())
 
-        health = replace(health, lesser={**health.lesser, "certificate": lasts})
+        health = replace(health, lesser={**health.lesser, "certificate": last})
     routes = [*routes, *health_routes(health, role, settings.metrics_token, leaving=leaving)]
     listening.listen(BACKLOG)  # one of several on a port must not listen before it serves
     tell_build(role, settings.environment.revision)

@@ -226,6 +226,8 @@ def _store(status: "DeploymentStatus") -> _Seen:
     ):
         if count:
             yield name, {"count": some(count, noun)}
+    if store.certificates_ending:
+        yield "PmsCertificatesEnding", {"accounts": ", ".join(store.certificates_ending)}
 
 
 def _endpoints(status: "DeploymentStatus") -> _Seen:

@@ -2,10 +2,11 @@
 is doing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final, Literal
 from urllib.request import urlopen
 
@@ -16,8 +17,10 @@ from forwarder.operate.deployment.status import groups_of, open_status, valid_se
 from forwarder.operate.output import Grid, Shown
 from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.oversight.backlog import GroupLag, read_lag
+from forwarder.process.certificates import ENDS_SOON, certificate_ends
 from forwarder.process.clock import Clock
 from forwarder.settings import Distributed, Embedded, Settings
+from forwarder.settings.backend import certificates_of
 from forwarder.store.engine import Engine
 from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import applied_revisions, is_current
@@ -73,6 +76,10 @@ class Checked:
             await SqlSecrets(self.engine).admit(held, first=False)
         return ", ".join(secret.id for secret in held) or None
 
+    def certificates(self) -> Mapping[str, Path]:
+        """The files of the certificates that processes with these settings show, by setting."""
+        return certificates_of(self.settings.environment, self.settings.backend)
+
     async def sealing_keys(self) -> Sequence[str]:
         """The ids of keys that can seal cards now."""
         return await valid_sealing_keys(self.engine, self.clock.now())
@@ -94,6 +101,7 @@ async def examine(parts: Checked) -> Sequence[Step]:
             found += await _steps_within_deadline(name, step)
     else:
         found += [Step(name, "not tried", "the store comes first") for name in ("clock", "secret", "cards", "callers")]
+    found += _certificates(parts.certificates(), parts.clock.now())
     return [*found, await _simulator(parts.settings.environment.simulator_url)]
 
 
@@ -187,6 +195,22 @@ async def _cards(parts: Checked) -> Sequence[Step]:
         return [Step("cards", "ok", f"are sealed to {', '.join(keys)}")]
     says = "there is no key that they could be sealed to now: submissions with a card are refused"
     return [Step("cards", "failed", says, "start a worker, which makes them, or run forwarder migrate")]
+
+
+def _certificates(files: Mapping[str, Path], now: datetime) -> Iterator[Step]:
+    for setting, file in files.items():
+        name = f"certificate {file}"
+        try:
+            ends = certificate_ends(file.read_text(encoding="ascii"))
+        except (OSError, ValueError) as error:
+            yield Step(name, "failed", f"cannot be read: {error}", f"correct {setting}")
+            continue
+        says = f"{'ended' if ends <= now else 'ends'} on {ends:%Y-%m-%d}"
+        renewed = "processes load the new file" if setting.startswith("FORWARDER_TLS") else "restart the processes"
+        if ends <= now + ENDS_SOON:
+            yield Step(name, "failed" if ends <= now else "warning", says, f"renew it in place; {renewed}")
+        else:
+            yield Step(name, "ok", says)
 
 
 async def _callers(parts: Checked) -> Sequence[Step]:

@@ -89,6 +89,7 @@ class StoreStatus:
     unpublished: int = 0
     doubles: int = 0
     keys_ending: int = 0
+    certificates_ending: Sequence[str] = ()
     secrets: Sequence[KnownSecret] = ()
     sealing_keys: Sequence[str] = ()
     audit_entries: int = 0
@@ -177,6 +178,7 @@ class StatusReader:
             unpublished=await reader.unpublished(before=self.clock.now() - LATE),
             doubles=await reader.doubles(),
             keys_ending=work.keys_ending,
+            certificates_ending=work.certificates_ending,
             secrets=await SqlSecrets(engine).known(),
             sealing_keys=await valid_sealing_keys(engine, self.clock.now()),
             audit_entries=await AuditTrail(engine).last(),

@@ -12,13 +12,17 @@ import pytest
 from forwarder.assembly.backend import open_backend
 from forwarder.operate.deployment.doctor import Checked, Step, examine, open_doctor
 from forwarder.operate.output import Failed
+from forwarder.process.certificates import certificate_ends
 from forwarder.settings import Environment, Settings, settings_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, ApiKey, KnownKey, Workspace
 from forwarder.tenancy.sealing import UnknownSecret
 from forwarder.topics.port import Lag, LogUnavailable, Topics, TopicState
+from tests.support.backends import missing
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
+from tools.servers.certificates import Authority
+from tools.servers.ladder import Unavailable
 
 SOUND = {
     "min.insync.replicas": "2",
@@ -95,6 +99,7 @@ def parts(broker: Broker | None = None, *, simulator: str | None = None, **chang
         "database_time": _answer(NOW),
         "database_settings": _answer(({"fsync": "on", "full_page_writes": "on"}, 1)),
         "admit": _answer("abc"),
+        "certificates": dict[str, Path],
         "sealing_keys": _answer(["key-1"]),
         "tenancy": Callers(
             workspaces=[Workspace("acme", NOW, 1, 1, 0)],
@@ -194,6 +199,32 @@ async def test_what_is_wrong_elsewhere_is_told(change: Any, name: str, verdict: 
     (step,) = await found(**change)
     assert (step.name, step.verdict) == (name, verdict)
     assert mend in (step.mend or "")
+
+
+async def test_certificates_that_end_are_named_with_what_renews_them(tmp_path: Path) -> None:
+    try:
+        issued = Authority(tmp_path).issue("localhost", "DNS:localhost").certificate
+    except Unavailable as reason:
+        missing(reason)
+    ends = certificate_ends(issued.read_text())
+    lost = tmp_path / "lost.pem"
+
+    def files() -> Mapping[str, Path]:
+        return {"FORWARDER_TLS_CERTIFICATE_FILE": issued, "FORWARDER_KAFKA_CERTIFICATE_FILE": lost}
+
+    for at, verdict, says in (
+        (ends - timedelta(days=30), "ok", "ends on"),
+        (ends - timedelta(days=13), "warning", "ends on"),
+        (ends, "failed", "ended on"),
+    ):
+        clock = {"clock": ManualClock(at), "database_time": _answer(at)}
+        steps = [each for each in await examine(parts(certificates=files, **clock)) if "certificate" in each.name]
+        assert [(each.name, each.verdict) for each in steps] == [
+            (f"certificate {issued}", verdict),
+            (f"certificate {lost}", "failed"),
+        ]
+        assert steps[0].says == f"{says} {ends:%Y-%m-%d}"
+        assert steps[1].mend == "correct FORWARDER_KAFKA_CERTIFICATE_FILE"
 
 
 async def test_a_simulator_that_is_not_there_is_told() -> None:

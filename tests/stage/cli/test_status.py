@@ -289,8 +289,8 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
             ),
             (
                 "CertificateEnds",
-                "a server certificate ends within 14 days: ingress on i1",
-                "renew it in place: the process loads it by itself",
+                "a certificate of these processes ends within 14 days: ingress on i1",
+                "forwarder doctor says which; renew it in place",
             ),
         ],
     ),
@@ -470,12 +470,17 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
     ),
     (
         "cards cannot be sealed, and API keys end",
-        stored(sealing_keys=[], keys_ending=2),
+        stored(sealing_keys=[], keys_ending=2, certificates_ending=["acme", "beach"]),
         [
             (
                 "NoSealingKey",
                 "no key is left that cards can be sealed to",
                 "start a worker, which makes them: forwarder worker",
+            ),
+            (
+                "PmsCertificatesEnding",
+                "the client certificates for the PMSs of acme, beach end within 14 days",
+                "forwarder account set ACCOUNT --certificate-file … --key-file …",
             ),
             (
                 "KeysEnding",

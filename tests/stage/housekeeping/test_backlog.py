@@ -55,7 +55,7 @@ class Tenancy(TenancyAdmin):
     def __init__(self) -> None: ...
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]:
-        return [account("a1"), account("a2", paused=True), account("a3")]
+        return [account("a1"), account("a2", paused=True), account("a3", client_certificate="of no form")]
 
     async def keys_ending(self, *, after: object, before: object) -> int:
         return 2
@@ -127,6 +127,7 @@ async def test_of_many_accounts_those_with_the_most_are_named_and_the_others_are
     assert [value("forwarder_accounts", state=state) for state in ("active", "paused", "unknown")] == [2, 1, 1]
     assert value("forwarder_set_aside_messages", **{"class": "forged"}) == 3
     assert (value("forwarder_api_keys_ending"), value("forwarder_store_bytes")) == (2, 4096)
+    assert value("forwarder_pms_certificates_ending") == 1
     await look(teller(store, log, clock, max_accounts=1), clock)
     assert value("forwarder_webhooks_pending", endpoint="e2") == 5
     assert value("forwarder_webhooks_pending", endpoint="other") == 1
