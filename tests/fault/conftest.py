@@ -44,6 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults")
     group.addoption("--faults", choices=("short", "long"), default="short", help="how long the fault suite is")
     group.addoption("--faults-count", type=int, default=None, help="submissions of test_everything.py")
+    group.addoption(
+        "--faults-minutes", type=float, default=24 * 60.0, help="how long test_everything.py submits at most"
+    )
     group.addoption("--faults-seed", type=int, default=None, help="what the fault suite draws its faults from")
 
 
@@ -52,7 +55,12 @@ def pytest_configure(config: pytest.Config) -> None:
     seed = config.getoption("faults_seed", None)
     length = cast("Length", config.getoption("faults", "short"))
     config.stash[_report] = Report(
-        Form(length, random.randrange(_SEEDS) if seed is None else seed, config.getoption("faults_count", None))
+        Form(
+            length,
+            random.randrange(_SEEDS) if seed is None else seed,
+            config.getoption("faults_count", None),
+            config.getoption("faults_minutes", 0.0),
+        )
     )
     config.stash[_left_out] = []
 

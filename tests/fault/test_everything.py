@@ -40,7 +40,7 @@ _TENS_OF_ACCOUNTS: Final = 10
 _RATES: Final = {"short": 200.0, "long": 2_000.0}
 """Submissions a second at most: as many as the callers come to, at length."""
 _BULK_WRITERS: Final = 8
-_AHEAD: Final = 5_000
+_AHEAD: Final = 15_000
 _ONE_IN_CANCELLED: Final = 40
 _QUIET_SECONDS: Final = 0.5
 _PATIENCE_SECONDS: Final = 900.0
@@ -75,10 +75,12 @@ async def test_everything_at_once(
     async with AsyncExitStack() as stack:
         database = urlunsplit(urlsplit(pair.url)._replace(scheme="postgresql+asyncpg"))
         settings = site_settings("distributed", tmp_path, cluster.bootstrap_servers, database)
-        settings["FORWARDER_PARTITIONS"] = "8"
+        settings["FORWARDER_PARTITIONS"] = "4"
+        settings["FORWARDER_LOG_USUAL_SHARE"] = "0.01"
         site = Site("distributed", tmp_path, settings, real_servers.reaper)
         service = await stack.enter_async_context(open_service(site, cluster, pair))
         case = new_case(service)
+        case.rate = None  # but where the night's operators set one
         case.accounts = {f"a{number}-{kind}": kind for number, kind in enumerate(_KINDS * _TENS_OF_ACCOUNTS)}
         for added in ("second worker", "housekeeping"):
             case.deployment.add(added.rpartition(" ")[2], role=added)
@@ -86,14 +88,14 @@ async def test_everything_at_once(
         cancelling = Cancelling(case.deployment, one_in=_ONE_IN_CANCELLED)
         count = form.count or COUNTS[form.length]
         flow = case.load(
-            count=count,
+            count=0,  # its end is the night's
             rate=_RATES[form.length],
             then=cancelling,
             bulk_writers=_BULK_WRITERS,
             held_back=lambda: case.not_made - cancelling.count > _AHEAD,
         )
         async with flow as load:
-            night = Night(case, load, cluster, pair, count)
+            night = Night(case, load, cluster, pair, count, time.monotonic() + 60 * form.minutes)
             async with asyncio.TaskGroup() as chains:
                 chains.create_task(night.infrastructure())
                 chains.create_task(night.pmss())
@@ -114,9 +116,10 @@ async def test_everything_at_once(
 
 
 class Night:
-    """Three chains of events that go on until `count` were sent: each draws from its own part of the seed."""
+    """Three chains of events that go on until `count` were sent, or until `ends`: each draws from its own part of the seed."""
 
-    def __init__(self, case: Case, load: Load, cluster: KafkaCluster, pair: Pair, count: int) -> None:
+    def __init__(self, case: Case, load: Load, cluster: KafkaCluster, pair: Pair, count: int, ends: float) -> None:
+        self._ends = ends
         self._case, self._load, self._cluster, self._pair, self._count = case, load, cluster, pair, count
         self._processes = case.deployment.processes
         self.commands: Counter[str] = Counter()
@@ -127,7 +130,7 @@ class Night:
 
     @property
     def _goes_on(self) -> bool:
-        return self._load.sent < self._count
+        return self._load.accepted < self._count and time.monotonic() < self._ends
 
     async def infrastructure(self) -> None:
         """One thing after the other, with bookings made in between."""
@@ -145,7 +148,7 @@ class Night:
             self._deliver_everything_again: 1,
         }
         while self._goes_on:
-            await self._case.made_more(chance.randint(50, self._case.times(short=200, long=4_000)))
+            await self._case.made_more(chance.randint(50, self._case.times(short=200, long=8_000)))
             (fault,) = chance.choices(list(faults), list(faults.values()))
             await fault(chance)
 
@@ -177,7 +180,7 @@ class Night:
             await self._command("account", "pause", account)
             await self._command(*chance.choice(work))
             await self._command("account", "resume", account)
-            await asyncio.sleep(chance.uniform(0.5, 4.0))  # operators have other things to do
+            await asyncio.sleep(chance.uniform(1.0, 12.0))  # operators have other things to do
 
     async def _command(self, *arguments: str) -> None:
         """Again and again until it is done: while no database can be written to, it says so."""

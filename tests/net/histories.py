@@ -201,9 +201,7 @@ def _end_well(world: World) -> None:
     if not world.processes():
         world.start_worker()
         world.pass_time(30.0)
-    if world.is_behind():
-        world.say("operator: forwarder recover, for a worker says that the store lacks something")
-        world.recover()
+    _recover_if_asked(world)
     for door in (0, 1, 0, 1):
         again = [each for each in world.record.intents if each.calls and not each.accepted]
         again = [each for each in again if all(_may_be_asked_again(call.status) for call in each.calls)]
@@ -212,6 +210,7 @@ def _end_well(world: World) -> None:
         world.pass_time(30.0 if again else 0.0)
     for turn in range(50):
         world.pass_time(30.0 if turn < 30 else 600.0)
+        _recover_if_asked(world)
         if _is_over(world):
             break
     for door in (0, 1):
@@ -219,6 +218,12 @@ def _end_well(world: World) -> None:
     (gaps,) = world.store.read("SELECT count(*) AS n FROM log_gaps")
     world.record.noticed = gaps[0][0] > 0
     world.record.finished_at = world.now
+
+
+def _recover_if_asked(world: World) -> None:
+    if world.is_behind():
+        world.say("operator: forwarder recover, for a worker says that the store lacks something")
+        world.recover()
 
 
 def _may_be_asked_again(status: int | None) -> bool:

@@ -14,7 +14,8 @@ class Form:
     length: Length
     seed: int
     count: int | None = None
-    """Submissions of the case that has everything at once, where it is to have others than its length asks for."""
+    minutes: float = 24 * 60.0
+    """How many submissions the case with everything at once has, where it is not by its length; it ends earlier after `minutes`."""
 
     def times(self, *, short: int, long: int) -> int:
         """How often a fault is injected, by the campaign's length."""

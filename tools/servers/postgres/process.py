@@ -178,6 +178,7 @@ class PostgresServer:
             "port": str(self._port),
             "unix_socket_directories": "",
             "max_connections": "200",
+            "checkpoint_timeout": "30s",  # so that one that was killed under load is back within seconds
             "shared_buffers": "512MB",  # as whoever runs one would have it: the preset is for the smallest of machines
             **({} if self._secured is None else {"ssl": "on", "ssl_ca_file": "root.crt"}),
             **(DURABLE if self._durable else NOT_DURABLE),
