@@ -11,7 +11,7 @@ it notes it and passes it on to that partition.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -28,6 +28,7 @@ from forwarder.reservation.duplicates import CONFLICTING_BODY
 from forwarder.reservation.failures import FAILURE_CLASS, OTHER
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import (
+    UNCHECKED,
     Arrival,
     CancellationArrival,
     ConflictingBody,
@@ -198,6 +199,8 @@ class Intake:
     letters: DeadLetterWriter
     watch: IntakeWatch
     cards: CardVault
+    sure: Callable[[], Awaitable[bool]]
+    """Whether the store is known to be the one that acknowledged this worker's work: see `StoreWatch`."""
     _cancellations: CancellationIntake = field(init=False)
     _blame: Blame = field(init=False)
 
@@ -274,6 +277,10 @@ class Intake:
         return content
 
     async def _insert(self, received: Sequence[_Received]) -> None:
+        # In a database that lost the last seconds, what is sent again looks new; a recovery must find that in the log alone.
+        changes = self.parts.recorder.changes
+        if not await self.sure():
+            raise StoreUnavailable(UNCHECKED)
         repeated, conflicts = list[Duplicate](), list[ConflictingBody]()
         allotments: dict[str, _Allotment] = {}
         with self.dispatcher.reserving() as reserve:
@@ -291,7 +298,12 @@ class Intake:
             now = self.parts.clock.now()
             works = await self.lease.claim(
                 lambda worker_id: self.parts.recorder.ingest(
-                    worker_id, arrivals, now=now, on_duplicate=repeated.append, on_conflict=conflicts.append
+                    worker_id,
+                    arrivals,
+                    now=now,
+                    changes=changes,
+                    on_duplicate=repeated.append,
+                    on_conflict=conflicts.append,
                 )
             )
             accounts = {key: each.account for key, each in allotments.items() if each.account is not None}

@@ -102,7 +102,7 @@ class Worker:
         self._sweep = Sweep(parts, self._dispatcher, self._lease, self.holds)
         self._deadlines = DeadlineKeeper(parts, self._dispatcher, self._lease, self._outcomes, self._store_watch.sure)
         self._watch = IntakeWatch(clock)
-        self._intake = Intake(parts, self._dispatcher, self._lease, letters, self._watch, cards)
+        self._intake = Intake(parts, self._dispatcher, self._lease, letters, self._watch, cards, self._store_watch.sure)
         self._outages = {Where.INTAKE: Outage(Where.INTAKE, clock)}
         """The outages of loops whose step does not return while it works."""
         self._consumer: Consumer | None = None

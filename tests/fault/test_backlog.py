@@ -55,7 +55,7 @@ async def test_far_more_due_than_may_be_held(case: Case, form: Form) -> None:
     due, pushed = _DUE[form.length], _PUSHED[form.length]
     deployment, worker = case.deployment, case.deployment.processes["worker"]
     settings = settings_of(deployment.site).environment
-    await put_accounts(deployment, case.accounts)
+    await put_accounts(deployment, case.accounts, case.rates)
     await _slow_down(case, _VERY_SLOW_MILLISECONDS)
     await case.wait(worker.stop)
     url = deployment.site.settings["FORWARDER_DATABASE_URL"]

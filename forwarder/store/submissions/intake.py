@@ -30,11 +30,13 @@ from forwarder.store.submissions.card_keys import insert_card_keys
 from forwarder.store.submissions.duplicates import Repeats, replaced_by, settle_repeats
 from forwarder.store.submissions.leases import Leases
 from forwarder.store.submissions.port import (
+    UNCHECKED,
     Arrival,
     CancellationArrival,
     ConflictingBody,
     Duplicate,
     NotedOn,
+    StoreUnavailable,
     Work,
     ignored,
 )
@@ -51,6 +53,7 @@ class SubmissionIntake(Leases):
         arrivals: Sequence[Arrival],
         *,
         now: datetime,
+        changes: int | None = None,
         on_duplicate: Callable[[Duplicate], None] = ignored,
         on_conflict: Callable[[ConflictingBody], None] = ignored,
     ) -> Sequence[Work]:
@@ -65,6 +68,8 @@ class SubmissionIntake(Leases):
         if another submission replaces it (`Earlier.replaces`), earlier or later, it stays FAILED, and `on_duplicate` is called.
 
         Ids are assigned in the order in which they become visible: a reader that has seen an id has missed none below it.
+
+        `changes`: those that the caller has checked; if the transaction's database is another one, it raises `StoreUnavailable`.
         """
         if not arrivals:
             return ()
@@ -78,6 +83,7 @@ class SubmissionIntake(Leases):
 
         async def without_repeats(connection: AsyncConnection, rows: Sequence[sa.Row[Any]]) -> Sequence[sa.Row[Any]]:
             nonlocal repeats, conflicts
+            self._require_no_change(changes)
             known = {row.request_id for row in rows}
             if rows:
                 rows, repeats = await settle_repeats(connection, self._database.dialect, rows, arrived, now)
@@ -131,6 +137,10 @@ class SubmissionIntake(Leases):
             )
             works.append(work)
         return works
+
+    def _require_no_change(self, changes: int | None) -> None:
+        if changes is not None and changes != self.changes:
+            raise StoreUnavailable(UNCHECKED)
 
     async def _with_free_record_ids(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """The arrivals, with other record ids if theirs are taken, which happens for one pair in 2**53."""

@@ -29,6 +29,9 @@ class StoreUnavailable(Exception):
     """The store could not be reached or did not answer in time."""
 
 
+UNCHECKED: Final = "the database was restarted, or is another one: nothing is stored before it was checked"
+
+
 class Unstorable(ValueError):
     """The database rejects the values, and a retry would not help. No row was changed."""
 

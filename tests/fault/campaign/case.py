@@ -24,7 +24,8 @@ from tests.fault.campaign.judge import ALL_CONFIRMED, Evidence, Expected, judge
 from tests.fault.campaign.load import Load, Then
 from tests.fault.campaign.reading import Poller, whole
 from tests.fault.campaign.report import Report, Row
-from tests.fault.campaign.service import PMS_RATE, Service, put_accounts
+from tests.fault.campaign.service import RATES as RATES_OF_PMSS
+from tests.fault.campaign.service import Service, put_accounts
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Typed
 
 COUNTS = {"short": 120, "long": 2_000}
@@ -62,7 +63,7 @@ class Case:
         self.service = service
         self.deployment = service.deployment
         self.random = form.random_for(name)
-        self.rate: float | None = PMS_RATE
+        self.rates = RATES_OF_PMSS
         number = next(_case_numbers)
         self.accounts = {f"case{number}-{place}-{kind}": kind for place, kind in enumerate(KINDS, 1)}
 
@@ -95,7 +96,7 @@ class Case:
     ) -> AsyncIterator[Load]:
         """Reservations flow to `role` while the block runs, and go on until there were `count`, or as many as the campaign's length
         asks for; someone polls the first account's pages meanwhile. The block is entered when the first few were made."""
-        await put_accounts(self.deployment, self.accounts, self.rate)
+        await put_accounts(self.deployment, self.accounts, self.rates)
         length = self._form.length
         rate, afterwards = (RATES[length], RATES_AFTERWARDS[length]) if rate is None else (rate, rate)
         self._load = load = Load(

@@ -22,7 +22,7 @@ _PMS_MILLISECONDS = 15
 """How long a simulated PMS thinks: there is always something under way that a fault can hit."""
 
 
-PMS_RATE = 2_000.0
+RATES: Mapping[str, float | None] = dict.fromkeys(("generic", "website-builder", "booking-sync"), 2_000.0)
 """Requests a second to each PMS: more than anybody sends, and far more than some vendors allow."""
 _PATHS = {"generic": "generic", "website-builder": "website-builder", "booking-sync": "booking-sync/api/v3"}
 """Where the simulator has each kind of PMS, below the account's name."""
@@ -100,13 +100,14 @@ async def open_service(site: Site, *engines: Engine) -> AsyncIterator[Service]:
         yield Service(deployment, engines, ledger, Bookings(journal))
 
 
-async def put_accounts(deployment: Deployment, kinds: Mapping[str, str], rate: float | None = PMS_RATE) -> None:
-    """Accounts of workspace `demo` by their ids, each of a kind, with PMSs that are simulated under their own names."""
+async def put_accounts(deployment: Deployment, kinds: Mapping[str, str], rates: Mapping[str, float | None]) -> None:
+    """Accounts of workspace `demo` by their ids, each of a kind, with PMSs that are simulated under their own
+    names. `rates`: requests a second, by kind; None for what the kind allows."""
     async with open_backend(settings_of(deployment.site)) as backend:
         sealer = await backend.sealer()
         for account_id, kind in kinds.items():
             base_url = f"{deployment.url('simulate')}/{account_id}/{_PATHS[kind]}"
-            account = Account(account_id, "demo", kind, base_url, "", rate_per_second=rate)
+            account = Account(account_id, "demo", kind, base_url, "", rate_per_second=rates[kind])
             await backend.tenancy.put_account(with_credential(account, "secret", sealer))
 
 
