@@ -347,6 +347,20 @@ MUTANTS: Final = (
         pauses=(3.0, 40.0),
     ),
     Mutant(
+        "ingests-before-it-looks",
+        "After a failover what is sent again is ingested as new, and a recovery brings back the first as well.",
+        "forwarder/worker/intake.py",
+        "        changes = self.parts.recorder.changes\n        if not await self.sure():\n",
+        "        changes = None\n        if not received:\n",
+        ("Submit", "FailOver", "SendAgain"),
+        "keyed",
+        values={
+            "Submit": {"lost": (True,), "keyed": (False,), "more": (0,), "card": (False,), "transaction": (False,)},
+            "FailOver": {"seconds": (2.0,)},
+        },
+        pauses=(0.5,),
+    ),
+    Mutant(
         "recover-forgets-replays",
         "A dead letter that was put back after the snapshot is FAILED after a recovery, and sent blindly.",
         _RECOVER,
