@@ -45,14 +45,18 @@ class CannotRepair(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[T]):
-    """The plan of a repair. `settled`: nothing left to do for these; `refused`: reasons by request id."""
+    """The plan of a repair. `settled`: nothing left to do for these; `refused`: reasons by request id; `skipped`: likewise, but the
+    operator did not name these: a search matched them."""
 
     chosen: Sequence[T]
     settled: Sequence[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
-    def refusing(self, unknown: Sequence[str]) -> "Plan[T]":
-        """This plan, with a refusal for each request id that no worker has ingested."""
+    def of_selection(self, named: Sequence[str], unknown: Sequence[str]) -> "Plan[T]":
+        """This plan for the request ids `named`, of which no worker ingested the `unknown` ones; without any, for a search."""
+        if not named:
+            return replace(self, refused={}, skipped=self.refused)
         return replace(self, refused={**self.refused, **dict.fromkeys(unknown, "unknown submission")})
 
 
@@ -163,23 +167,25 @@ async def carry_out(
     planned: str | None = None,
 ) -> Shown:
     """Asks, repairs, and shows the result. `done`, `planned`: what is done to submissions, in words. With `dry_run` it only shows
-    how many of each of `groups` would be repaired, and how many are refused for which reason."""
+    how many of each of `groups` would be repaired, and how many are refused or skipped for which reason."""
+    skipped = [f"{count} skipped ({why})" for why, count in Counter(plan.skipped.values()).items()]
     if dry_run:
         counts = Counter(tuple(group.items()) for group in groups)
         rows: list[dict[str, Any]] = [{**dict(group), "count": count} for group, count in sorted(counts.items())]
         others = [f"{len(plan.settled)} are so already"] if plan.settled else []
         others += [f"{count} refused ({why})" for why, count in Counter(plan.refused.values()).items()]
+        others += skipped
         passed_over = f" {'; '.join(others)}." if others else ""
         text: list[Block] = [f"{len(plan.chosen)} would be {planned or done}.{passed_over}"]
         if rows:
             text.insert(0, Table(rows, [*rows[0]]))
         numbers = {"selected": len(plan.chosen), "groups": rows, "already": len(plan.settled)}
-        return Shown({"dryRun": True, **numbers, "refused": plan.refused}, text)
+        return Shown({"dryRun": True, **numbers, "refused": plan.refused, "skipped": plan.skipped}, text)
     agreed(question, yes=yes)
     with stop_on_signal() as stop, progress(len(plan.chosen), "Repairing") as on_done:
         outcome = await repair(stop, on_done)
     refused, already = {**plan.refused, **outcome.failed}, outcome.already + len(plan.settled)
-    result = {"dryRun": False, "selected": len(plan.chosen), "done": outcome.done, "already": already}
+    result: dict[str, Any] = {"dryRun": False, "selected": len(plan.chosen), "done": outcome.done, "already": already}
     notes = [f"{request_id}: {why}" for request_id, why in list(refused.items())[:_LISTED]]
     if len(refused) > _LISTED:
         notes.append(f"and {len(refused) - _LISTED} more; --json lists all")
@@ -187,8 +193,9 @@ async def carry_out(
     if outcome.left:
         why = outcome.outage or "interrupted"
         failed = f"{outcome.left} were not tried: {why}. Run the same command again to continue."
-    sentence = f"{outcome.done} {done}{f', {already} were so already' if already else ''}."
-    return Shown({**result, "failed": refused, "left": outcome.left}, sentence, notes, failed)
+    sentence = "; ".join([f"{outcome.done} {done}{f', {already} were so already' if already else ''}", *skipped])
+    result |= {"failed": refused, "skipped": plan.skipped, "left": outcome.left}
+    return Shown(result, f"{sentence}.", notes, failed)
 
 
 # --- retrying now -------------------------------------------------------------------------------------------------------------
@@ -238,12 +245,13 @@ async def retry(
 ) -> Shown:
     """Make submissions that wait for their next try due now: pushes, look-ups, and cancellations in the PMS.
 
-    Paused accounts, rate limits and breakers still apply, and a push that may have reached its PMS still waits first.
+    Paused accounts, rate limits and breakers still apply, and a push that may have reached its PMS still waits first. Submissions
+    that match the filters but wait for nothing are skipped. Exit code 1 if one that you named cannot be tried.
     """
     query = filters.query()
     async with open_deployment() as backend:
         found, unknown = await selected(backend, request_ids or [], query)
-        plan = plan_retry(found, now=iso(backend.clock.now())).refusing(unknown)
+        plan = plan_retry(found, now=iso(backend.clock.now())).of_selection(request_ids or [], unknown)
         return await carry_out(
             plan,
             groups_of(plan.chosen),
@@ -355,7 +363,11 @@ async def cancel(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> Shown:
-    """Cancel submissions: pending ones are not sent, confirmed ones are cancelled in their PMS. Asking twice cancels once."""
+    """Cancel submissions: pending ones are not sent, confirmed ones are cancelled in their PMS. Asking twice cancels once.
+
+    Submissions that match the filters but were rejected or failed are skipped. Exit code 1 if another one cannot be cancelled, or
+    one that you named.
+    """
     if why is not None and (len(why) > MAX_REASON or "\0" in why):
         raise WrongUsage(f"--reason has at most {MAX_REASON:,} characters, and not the character U+0000.")
     query = filters.query()
@@ -373,7 +385,7 @@ async def cancel(
                 return status_after(one, status, "There is nothing left to do.")
             return status_after(one, status, "A worker cancels it; `forwarder submissions show` shows the result.")
         found, unknown = await selected(backend, request_ids or [], query)
-        plan = plan_cancel(found).refusing(unknown)
+        plan = plan_cancel(found).of_selection(request_ids or [], unknown)
         chosen = {*plan.chosen}
         return await carry_out(
             plan,

@@ -5,9 +5,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from forwarder.operate.submissions.bulk import CannotRepair, plan_cancel, plan_retry, run_each
+from forwarder.operate.output import Shown
+from forwarder.operate.submissions.bulk import (
+    CannotRepair,
+    OnDone,
+    Outcome,
+    Plan,
+    carry_out,
+    plan_cancel,
+    plan_retry,
+    run_each,
+)
 from forwarder.operate.submissions.settle import Decision, LineFault, Settlement, read_settlements
 from forwarder.process.clock import iso
+from forwarder.process.supervision import Stop
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionSummary
 from forwarder.store.submissions.port import StoreUnavailable
@@ -59,6 +70,28 @@ def test_what_ended_without_a_reservation_is_not_cancelled() -> None:
     statuses = (Status.PENDING, Status.CONFIRMED, Status.IN_DOUBT, Status.CANCELLED, Status.FAILED, Status.REJECTED)
     plan = plan_cancel([summary(number, status) for number, status in enumerate(statuses)])
     assert (plan.chosen, plan.settled, [*plan.refused]) == (["rsv_0", "rsv_1", "rsv_2"], ["rsv_3"], ["rsv_4", "rsv_5"])
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_what_only_a_search_matched_is_skipped_and_what_was_named_is_refused(dry_run: bool) -> None:
+    nothing = {"rsv_3": "CONFIRMED: nothing is left to do"}
+    plan = Plan(["rsv_1"], ["rsv_2"], nothing)
+
+    async def repair(_stop: Stop, _on_done: OnDone) -> Outcome:
+        return Outcome(done=1)
+
+    async def shown(plan: Plan[str]) -> Shown:
+        return await carry_out(plan, [], repair, done="made due", question="", dry_run=dry_run, yes=True)
+
+    searched = await shown(plan.of_selection([], []))
+    assert searched.failed is None
+    assert searched.value["skipped"] == nothing
+    assert searched.value["refused" if dry_run else "failed"] == {}
+    assert "1 skipped (CONFIRMED: nothing is left to do)." in str(searched.text)
+    named = await shown(plan.of_selection(["rsv_1", "rsv_2", "rsv_3", "rsv_4"], ["rsv_4"]))
+    assert named.failed == (None if dry_run else "2 could not be made due.")
+    assert named.value["skipped"] == {}
+    assert named.value["refused" if dry_run else "failed"] == nothing | {"rsv_4": "unknown submission"}
 
 
 CSV = """\ufeffrequestId,decision,pmsReservationId,reason
