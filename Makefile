@@ -65,7 +65,7 @@ net: $(VENV)/.development ## random histories of the whole deployment in simulat
 faults: $(VENV)/.development ## the fault suite at length, into docs/explanation/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects; COUNT=1000000 ARGS='-k everything' is a night of everything at once
 	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(if $(COUNT),--faults-count=$(COUNT)) $(if $(MINUTES),--faults-minutes=$(MINUTES)) $(ARGS)
 
-mutants: $(VENV)/.development ## mutation testing of the modules that carry the guarantees; installs cosmic-ray; takes an hour. ARGS='--only lease'
+mutants: $(VENV)/.development ## mutation testing of the modules that carry the guarantees; installs cosmic-ray; takes hours. ARGS='--only lease'
 	@$(PIP) install 'cosmic-ray>=8.7,<9'
 	$(BIN)/python -m tools.mutants $(ARGS)
 

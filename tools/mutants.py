@@ -1,6 +1,7 @@
-"""Mutation testing of the modules that carry the promises: breaks one expression at a time and runs the tests of that module.
+"""Mutation testing of the modules that carry the promises: breaks one expression at a time, and runs the tests of that module and,
+if they pass, random histories of the whole deployment (`tests/net`).
 
-    python -m tools.mutants [--each 40] [--seed 7] [--only lease]
+    python -m tools.mutants [--each 40] [--seed 7] [--histories 40] [--only lease]
 
 Needs cosmic-ray, which `make mutants` installs. Each mutant runs in a process forked from this one, which has the libraries loaded
 but nothing of the forwarder; the file on disk is not touched. Prints a table, and the mutants that survived.
@@ -11,12 +12,15 @@ import importlib.abc
 import importlib.util
 import os
 import random
+import re
 import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from difflib import unified_diff
+from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -40,46 +44,52 @@ _LIBRARIES: Final = (
     ),
 )
 _STAGE, _STORE = "tests/stage", "tests/contract/store"
+_PUSH, _OUTCOME, _WORKER = f"{_STAGE}/worker/push", f"{_STAGE}/worker/outcome", f"{_STAGE}/worker"
+_INGRESS, _RESENDING = f"{_STAGE}/ingress", f"{_STAGE}/ingress/resending"
 MODULES: Final = {
     "worker/outcome/policy.py": [
-        [f"{_STAGE}/worker/outcome/test_policy.py", f"{_STAGE}/worker/outcome/test_policy_retry.py"],
-        [f"{_STAGE}/worker/push/test_push.py", f"{_STAGE}/worker/push/test_push_cancelled.py"],
-        [f"{_STAGE}/worker/outcome/test_deadlines.py", f"{_STAGE}/worker/outcome/test_repair.py"],
+        [f"{_OUTCOME}/test_{name}.py" for name in ("policy", "policy_retry", "after_fault")],
+        [f"{_PUSH}/test_push.py", f"{_PUSH}/test_push_cancelled.py"],
+        [f"{_OUTCOME}/test_deadlines.py", f"{_OUTCOME}/test_repair.py"],
+        [f"{_WORKER}/test_contained.py", f"{_WORKER}/test_missing_secret.py"],
     ],
     "worker/push/run.py": [
-        [f"{_STAGE}/worker/push/test_push.py"],
-        [f"{_STAGE}/worker/push/test_push_cancelled.py"],
+        [f"{_PUSH}/test_push.py", f"{_PUSH}/test_push_cancelled.py"],
+        [f"{_PUSH}/test_pipeline.py", f"{_WORKER}/test_contained.py"],
     ],
-    "worker/lease.py": [[f"{_STAGE}/worker/test_lease.py"], [f"{_STAGE}/worker/test_custody.py"]],
+    "worker/lease.py": [[f"{_WORKER}/test_lease.py"], [f"{_WORKER}/test_custody.py"], [f"{_WORKER}/test_service.py"]],
     "worker/outcome/recorder.py": [
-        [f"{_STAGE}/worker/outcome/test_recorder.py"],
-        [f"{_STAGE}/worker/test_contained.py"],
+        [f"{_OUTCOME}/test_recorder.py"],
+        [f"{_WORKER}/test_contained.py"],
+        [f"{_WORKER}/test_service.py", f"{_WORKER}/test_cancellation.py"],
     ],
     "worker/outcome/outbox.py": [
-        [f"{_STAGE}/worker/outcome/test_outbox_publisher.py"],
-        [f"{_STAGE}/worker/test_contained.py"],
+        [f"{_OUTCOME}/test_outbox_publisher.py", f"{_OUTCOME}/test_dead_letters.py"],
+        [f"{_WORKER}/test_contained.py"],
     ],
     "worker/intake.py": [
-        [f"{_STAGE}/worker/test_cancellation.py"],
-        [f"{_STORE}/test_cancellation_elsewhere.py"],
+        [f"{_WORKER}/test_intake_watch.py", f"{_WORKER}/test_cancellation.py"],
+        [f"{_STORE}/test_cancellation_elsewhere.py", f"{_WORKER}/test_duplicates.py"],
+        [f"{_WORKER}/test_foreign_requests.py", f"{_WORKER}/test_contained.py", f"{_WORKER}/test_service.py"],
     ],
     "store/submissions/intake.py": [
         [f"{_STORE}/test_store.py"],
         [f"{_STORE}/test_{name}.py" for name in ("possibly_sent", "outcomes", "cancellations", "repairs")],
+        [f"{_STORE}/test_{name}.py" for name in ("record_ids", "duplicates", "contained")],
     ],
     "store/submissions/cancellations.py": [
         [f"{_STORE}/test_cancellations.py"],
-        [f"{_STORE}/test_retention.py"],
+        [f"{_STORE}/test_retention.py", f"{_STORE}/test_cancellation_elsewhere.py", f"{_STORE}/test_repairs.py"],
     ],
     "ingress/publish/publisher.py": [
-        [f"{_STAGE}/ingress/test_acceptance.py", f"{_STAGE}/ingress/resending/test_resending.py"],
-        [f"{_STAGE}/ingress/bulk/test_bulk.py"],
+        [f"{_INGRESS}/test_acceptance.py", f"{_RESENDING}/test_resending.py"],
+        [f"{_INGRESS}/bulk", f"{_INGRESS}/test_duplicates.py", f"{_INGRESS}/test_admission.py"],
     ],
-    "ingress/publish/idempotency.py": [[f"{_STAGE}/ingress/resending"]],
-    "ingress/publish/duplicates.py": [[f"{_STAGE}/ingress/test_duplicates.py"], [f"{_STAGE}/ingress/resending"]],
+    "ingress/publish/idempotency.py": [[_RESENDING], [f"{_INGRESS}/bulk"]],
+    "ingress/publish/duplicates.py": [[f"{_INGRESS}/test_duplicates.py"], [_RESENDING, f"{_INGRESS}/bulk"]],
 }
 """The modules below `forwarder`, each with the groups of tests that are run against its mutants, one group after the other until
-one fails."""
+one fails: first the module's own, then those of others that rely on its behaviour."""
 
 _OPERATORS: Final = (
     *(f"ReplaceComparisonOperator_{pair}" for pair in ("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt")),
@@ -94,6 +104,12 @@ _OPERATORS: Final = (
     *("ReplaceAndWithOr", "ReplaceOrWithAnd", "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "NumberReplacer"),
     *("ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "ExceptionReplacer", "ZeroIterationForLoop"),
 )
+_EQUIVALENT: Final = re.compile(
+    r"^\+.*(\b(slots|frozen|strict)=False|_LOCK: Final = |if not TYPE_CHECKING|\bdef .*, /, )", re.MULTILINE
+)
+"""Changes that cannot change what the program does, only what it guards against; they are taken out of the sample: `slots` and
+`frozen` of a class, `strict` of a `zip` whose sequences have one length, the number of an advisory lock, imports for types alone,
+arguments that may be given by position too."""
 
 
 class Mutant(NamedTuple):
@@ -122,9 +138,11 @@ class _Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def mutants_of(module: str, each: int, seed: int) -> Sequence[Mutant]:
-    """A sample of `each` mutants of the module, or all if there are fewer; always the same for one seed."""
+    """A sample of `each` mutants of the module, or all if there are fewer, without the equivalent ones; always the same for one
+    seed."""
     found = {mutant.source: mutant for mutant in _all_of(module)}
-    return random.Random(f"{seed}{module}").sample(list(found.values()), min(each, len(found)))  # noqa: S311 - not a secret
+    sample = random.Random(f"{seed}{module}").sample(list(found.values()), min(each, len(found)))  # noqa: S311 - not a secret
+    return [mutant for mutant in sample if not _EQUIVALENT.search(mutant.diff)]
 
 
 def _all_of(module: str) -> Iterator[Mutant]:
@@ -140,37 +158,42 @@ def _all_of(module: str) -> Iterator[Mutant]:
             occurrence += 1
 
 
-def is_killed(mutant: Mutant, groups: Sequence[Sequence[str]]) -> bool:
-    """Whether one of the tests fails, or a group of them takes longer than `CPU_SECONDS`, or waits for `SECONDS`."""
-    return any(_fails(mutant, tests) for tests in groups)
+def killed_by(mutant: Mutant, groups: Sequence[Sequence[str]], histories: int) -> str | None:
+    """ "suites" if one of the tests fails; else "net" if one of the first random histories breaks a guarantee; else None. A group
+    of tests fails too if it takes longer than `CPU_SECONDS`, or waits for `SECONDS`."""
+    if any(_fails(mutant, partial(_tests_fail, tests), CPU_SECONDS) for tests in groups):
+        return "suites"
+    if histories and _fails(mutant, partial(_history_fails, histories), 10 * CPU_SECONDS):
+        return "net"
+    return None
 
 
-def _fails(mutant: Mutant, tests: Sequence[str]) -> bool:
+def _tests_fail(tests: Sequence[str]) -> bool:
+    options = "-x -q -n0 -p no:cacheprovider --timeout=120 -W ignore::pytest.PytestAssertRewriteWarning".split()
+    return bool(import_module("pytest").main([*options, "-k", "not distributed", *tests]))
+
+
+def _history_fails(histories: int) -> bool:
+    import_module("structlog").configure(processors=[import_module("tests.net.__main__").drop_events])
+    live, plan_of = (getattr(import_module("tests.net.histories"), name) for name in ("live", "plan_of"))
+    with import_module("tests.net.__main__").migrated_database() as url:
+        return any(live(url, plan_of(seed)).wrong for seed in range(1, histories + 1))
+
+
+def _fails(mutant: Mutant, tried: Callable[[], bool], cpu_seconds: int) -> bool:
     child = os.fork()
     if child == 0:
         os.setsid()
-        code = 1
+        failed = True
         try:
-            resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
             null = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(null, stream)
             sys.meta_path.insert(0, _Instead(mutant))
-            options = (
-                "-x",
-                "-q",
-                "-n0",
-                "-p",
-                "no:cacheprovider",
-                "-k",
-                "not distributed",
-                "--timeout=120",
-                "-W",
-                "ignore::pytest.PytestAssertRewriteWarning",
-            )
-            code = int(import_module("pytest").main([*options, *tests]))
+            failed = tried()
         finally:
-            os._exit(code)
+            os._exit(failed)
     ends = time.monotonic() + SECONDS
     while time.monotonic() < ends:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -187,30 +210,36 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--each", type=int, default=40, help="mutants of each module")
     parser.add_argument("--seed", type=int, default=7, help="draws the sample")
+    parser.add_argument(
+        "--histories", type=int, default=40, help="of the net, for a mutant that the suites do not kill"
+    )
     parser.add_argument("--only", default="", help="modules whose path contains this text")
     options = parser.parse_args()
-    os.nice(19)
+    os.nice(max(0, 10 - os.nice(0)))
     for library in _LIBRARIES:
         import_module(library)
     unbroken = Mutant("none.py", "", "")
     rows, survivors = list[str](), list[Mutant]()
+    if killed_by(unbroken, [], options.histories):
+        print("a random history breaks a guarantee without any mutant", file=sys.stderr)
+        return 1
     for module, groups in MODULES.items():
         if options.only not in module:
             continue
-        if is_killed(unbroken, groups):
+        if killed_by(unbroken, groups, 0):
             print(f"the tests of {module} fail without any mutant", file=sys.stderr)
             return 1
-        mutants = mutants_of(module, options.each, options.seed)
-        survived = list[Mutant]()
+        killed, mutants = Counter[str](), mutants_of(module, options.each, options.seed)
         for mutant in mutants:
-            if not is_killed(mutant, groups):
-                survived.append(mutant)
+            by = killed_by(mutant, groups, options.histories)
+            killed[by or "survived"] += 1
+            if by is None:
+                survivors.append(mutant)
                 print(f"{mutant.module}\n{mutant.diff}\n", file=sys.stderr, flush=True)
-        survivors += survived
-        killed = len(mutants) - len(survived)
-        rows.append(f"| `forwarder/{module}` | {len(mutants)} | {killed} | {100 * killed // max(len(mutants), 1)} % |")
+        percent = 100 * (len(mutants) - killed["survived"]) // max(len(mutants), 1)
+        rows.append(f"| `forwarder/{module}` | {len(mutants)} | {killed['suites']} | {killed['net']} | {percent} % |")
         print(f"{rows[-1]}", file=sys.stderr, flush=True)
-    print("| module | mutants | killed | |", "|---|---:|---:|---:|", *rows, sep="\n")
+    print("| module | mutants | by the suites | by the net | killed |", "|---|---:|---:|---:|---:|", *rows, sep="\n")
     for mutant in survivors:
         print(f"\n{mutant.module}\n{mutant.diff}")
     return 0

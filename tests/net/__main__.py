@@ -40,7 +40,7 @@ def drop_events(_logger: object, _method: str, _event: Any) -> Any:
 
 
 @contextmanager
-def _database(backend: str = "embedded") -> Iterator[str]:
+def migrated_database(backend: str = "embedded") -> Iterator[str]:
     """A new migrated database of SQLite, or on a PostgreSQL that is found or started as for the suites."""
     with ExitStack() as stack:
         if backend == "embedded":
@@ -65,7 +65,7 @@ def _plan(mutant: Mutant, seed: int) -> Plan:
 def hunted(mutant: Mutant, histories: int, first: int | None, after: int) -> dict[str, Any]:
     """Within the process that has the mutant: the first history that shows it."""
     began, tried = time.process_time(), 0
-    with _database() as url:
+    with migrated_database() as url:
         for seed in [*([] if first is None else [first]), *range(after + 1, histories + 1)]:
             outcome = live(url, _plan(mutant, seed))
             tried += 1
@@ -99,7 +99,7 @@ def mutants(ids: Sequence[str], histories: int, say: Say) -> bool:
 def _found(mutant: Mutant, histories: int) -> Hunt:
     """What shows the mutant: not a history that breaks a guarantee without it, too."""
     result = hunt(mutant, histories)
-    with _database() as url:
+    with migrated_database() as url:
         while result.seed is not None:
             outcome = live(url, _plan(mutant, result.seed))
             if not outcome.wrong:
@@ -113,7 +113,7 @@ def histories(backend: str, first: int, count: int, hours: float, say: Say) -> b
     """Lives through them; whether all held. A failing one is shrunk and told."""
     pairs: Counter[tuple[str, str]] = Counter()
     began, lived, failed, steps = time.monotonic(), 0, 0, 0
-    with _database(backend) as database:
+    with migrated_database(backend) as database:
         seed = first
         while (hours and time.monotonic() - began < hours * 3600) or (not hours and lived < count):
             outcome = live(database, plan_of(seed))
@@ -153,7 +153,7 @@ def main() -> int:
         (mutant,) = [each for each in MUTANTS if each.id == given.names[0]]
         print(json.dumps(hunted(mutant, given.histories, given.first, given.after)))
     if given.what == "story":
-        with _database(given.backend) as url:
+        with migrated_database(given.backend) as url:
             print(live(url, plan_of(int(given.names[0]))).told())
     if given.what == "mutants" or (given.what == "all" and not given.hours):
         held = mutants(given.names, given.histories, say)

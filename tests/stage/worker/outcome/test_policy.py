@@ -182,6 +182,14 @@ def test_the_pauses_between_tries_of_a_cancellation_double() -> None:
     ]
 
 
+def test_the_pauses_between_look_ups_double() -> None:
+    rows = [replace(IN_DOUBT, tries=tries) for tries in (1, 2, 3)]
+    due = [decide(pushed(row, LATER, possibly_sent=True), now=NOW, jitter=0.5) for row in rows]
+    assert [each.due_at - NOW for each in due if isinstance(each, Postponed) and each.due_at] == [
+        timedelta(seconds=LOOK.seconds + seconds) for seconds in (2.0, 4.0, 8.0)
+    ]
+
+
 def test_what_may_have_been_made_is_not_refused_so() -> None:
     push = refused_in_words(ROW, 3)
     push.evidence, push.step = DOUBT, LookUp()
