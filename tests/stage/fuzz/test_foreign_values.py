@@ -450,7 +450,7 @@ READ_THEIR_OWN: Final = {
     "forwarder/operate/events/listen.py",
     "forwarder/operate/command.py",
     "forwarder/console/responses.py",
-    "forwarder/http/tls.py",
+    "forwarder/process/certificates.py",
     "forwarder/ingress/publish/duplicates.py",
     "forwarder/notifier/posting.py",
     "forwarder/operate/submissions/search.py",
