@@ -43,6 +43,7 @@ _BULK_WRITERS: Final = 8
 _AHEAD: Final = 15_000
 _ONE_IN_CANCELLED: Final = 40
 _QUIET_SECONDS: Final = 0.5
+_HASTENED_SECONDS: Final = 5.0
 _PATIENCE_SECONDS: Final = 900.0
 _SHARE: Final = 0.3
 _ENDED: Final = Expected(statuses=frozenset({"CONFIRMED", "CANCELLED"}))
@@ -258,8 +259,9 @@ def _is_an_outage(said: str) -> bool:
 
 
 async def _nothing_pending(case: Case) -> None:
-    """Before all is read, which takes minutes of a million."""
+    """Before all is read, which takes minutes of a million. What failed often is tried again within the hour: operators hasten it."""
     pending = "select status, count(*) from reservations where status = 'PENDING' group by status"
     async with asyncio.timeout(_PATIENCE_SECONDS):
         while await case.service.rows(pending):
-            await asyncio.sleep(_QUIET_SECONDS)
+            await Typed(case.deployment, "submissions", "retry", "--status", "PENDING", "--yes").done()
+            await asyncio.sleep(_HASTENED_SECONDS)
