@@ -259,7 +259,7 @@ def _is_an_outage(said: str) -> bool:
 
 
 async def _nothing_pending(case: Case) -> None:
-    """Before all is read, which takes minutes of a million. What failed often is tried again within the hour: operators hasten it."""
+    """Before all is read, which takes minutes. What failed often is tried again within the hour: operators hasten it."""
     pending = "select status, count(*) from reservations where status = 'PENDING' group by status"
     async with asyncio.timeout(_PATIENCE_SECONDS):
         while await case.service.rows(pending):
