@@ -41,16 +41,15 @@ _FAILED = (
 )
 
 
-_AGAIN = "Run the command again once it is back; `forwarder doctor` shows what it needs."
+_UNAVAILABLE = {StoreUnavailable: "database", TenancyUnavailable: "database", LogUnavailable: "log"}
 
 
 def message(error: Exception) -> str:
-    """What the operator reads: an outage also says of what, and what to do."""
-    if type(error) in {StoreUnavailable, TenancyUnavailable}:
-        return f"the database is unavailable: {error}. {_AGAIN}"
-    if type(error) is LogUnavailable:
-        return f"the log is unavailable: {error}. {_AGAIN}"
-    return str(error)
+    """The text for the operator. In an outage it says what is unavailable, and what to do."""
+    if (what := _UNAVAILABLE.get(type(error))) is None:
+        return str(error)
+    reason = str(error).removeprefix("Error: ")  # the driver's class, which says nothing
+    return f"the {what} is unavailable: {reason}. Repeat the command when it is back; `forwarder doctor` checks the connection."
 
 
 def exit_code(error: Exception) -> int | None:

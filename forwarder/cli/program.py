@@ -177,6 +177,6 @@ def run() -> None:
         if code is None:
             raise
         printable = load("forwarder.process.printable:printable")
-        told: str = load("forwarder.cli.failures:message")(error)
-        sys.stderr.write(f"forwarder: {printable(told)}\n")
+        text: str = load("forwarder.cli.failures:message")(error)
+        sys.stderr.write(f"forwarder: {printable(text)}\n")
         sys.exit(code)

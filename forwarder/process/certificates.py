@@ -3,6 +3,7 @@
 import re
 import ssl
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 ENDS_SOON: Final = timedelta(days=14)
@@ -25,6 +26,11 @@ def certificate_ends(pem: str) -> datetime:
     # Of the two forms, the short one has two digits for the year, up to 2049.
     century = "" if found["short"] is None else "19" if ends[:2] >= b"50" else "20"
     return datetime.strptime(century + ends.decode("ascii"), "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+
+
+def pem_of(file: Path) -> str:
+    """The text of a PEM file. Its comments, which tools write in any encoding, do not matter. Raises `OSError`."""
+    return file.read_text(encoding="ascii", errors="replace")
 
 
 def ends_soon(pem: str, now: datetime) -> bool:

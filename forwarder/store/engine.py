@@ -261,27 +261,32 @@ async def _answered(urls: deque[str], options: Mapping[str, Any]) -> asyncpg.Con
             return connection
 
 
+def _broke(error: BaseException) -> bool:
+    """Whether a connection broke unnoticed: asyncpg then raises an error of its own state, which SQLAlchemy passes on as it is."""
+    of_state = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
+    return of_state and not isinstance(error, ValueError)  # which is about an argument
+
+
 @contextmanager
 def _broken_connections_translated() -> Iterator[None]:
-    """Raises ConnectionError, as for every lost connection, where one broke unnoticed: asyncpg then reports its own state, and
-    SQLAlchemy passes that on as it is."""
+    """Raises ConnectionError, as for every lost connection, where one broke unnoticed."""
     try:
         yield
-    except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        if isinstance(error, ValueError):  # about an argument
+    except DriverError as error:
+        if not _broke(error):
             raise
         raise ConnectionError(f"the connection broke: {error}") from error
 
 
 def _end_useless_connection(context: ExceptionContext) -> None:
     """Makes the pool replace all of its connections if an error of any statement or COMMIT shows that a connection no longer leads
-    to a usable server."""
-    if sqlstate_of(context.original_exception).startswith(_ELSEWHERE_SQLSTATES):
-        context.is_disconnect = True
+    to a usable server. Raises ConnectionError if it broke unnoticed."""
     with _broken_connections_translated():
-        if isinstance(context.original_exception, asyncpg.InterfaceError | asyncpg.InternalClientError):
+        error = context.original_exception
+        if sqlstate_of(error).startswith(_ELSEWHERE_SQLSTATES) or _broke(error):
             context.is_disconnect = True
-            raise context.original_exception
+        if _broke(error):
+            raise error
 
 
 def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:

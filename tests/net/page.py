@@ -32,12 +32,17 @@ function in the judge, and a case in `tests/net/test_judge.py`. A history that b
 `make net HOURS=1` runs for an hour from a new seed, with `BACKEND=postgres` on PostgreSQL, which it starts or finds as the
 suites do. There the database does not go back, because only a file of SQLite can be put back within a moment.
 
-The net found two defects of `forwarder recover`, both of which left workers waiting for ever: it left out submissions that had
+The net found three defects of `forwarder recover`, two of which left workers waiting for ever: it left out submissions that had
 been made before their offset was committed, and it began too late where a worker's clock was an hour ahead.
+And it left a repeat in the store that had been ingested before the loss was found, and brought back the first beside it.
 It also found a reservation that was made twice after a failover: the worker that found a loss stopped, and the one that got
 its partitions pushed again. A machine that slept between the last check and the first byte of a request made what another
 worker had made meanwhile. And after a failover that lost a confirmation, a worker reported IN_DOUBT for the same reservation.
 All have histories in `tests/net/test_found.py`.
+
+An hour on PostgreSQL, from seed 2000000: 274 histories of 7,256 moves, 0 broke a guarantee, and every pair of kinds of moves
+was seen. An hour on SQLite, from seed 1000000: 410 histories of 11,025 moves; one broke a guarantee, which is mended, and its
+history holds now.
 
 Each mend of the past was taken back (`tests/mutants/catalogue.py`), and the net searched for each: **seed** is a history that
 showed it, of as many **moves**, after so many **histories** and **seconds** of CPU; the same history holds with the mend. The

@@ -9,7 +9,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
-from datetime import datetime
 from itertools import count
 from typing import Any, Final, cast
 
@@ -587,7 +586,3 @@ class World:
         """The request ids of what is parked."""
         (rows,) = self.store.read("SELECT request_id FROM reservations WHERE status = 'IN_DOUBT' ORDER BY id")
         return [row.request_id for row in rows]
-
-    @property
-    def date(self) -> datetime:
-        return self.aside.clock.now()

@@ -18,7 +18,7 @@ from forwarder.http.server import http_app, serve
 from forwarder.http.tls import ServerTls
 from forwarder.observability.exposition import tell_build
 from forwarder.observability.tracing.tracer import Tracer
-from forwarder.process.certificates import ends_soon
+from forwarder.process.certificates import ends_soon, pem_of
 from forwarder.process.containment import Where
 from forwarder.process.loading import load
 from forwarder.process.loops import cancel_all, forever
@@ -193,11 +193,11 @@ async def serve_role(
     settings, tls = backend.settings, backend.settings.tls
     if files := certificates_of(settings.environment, settings.backend):
 
-        def last() -> bool:
+        def certificates_last() -> bool:
             now = backend.clock.now()
-            return not any(ends_soon(file.read_text(encoding="ascii"), now) for file in files.values())
+            return not any(ends_soon(pem_of(file), now) for file in files.values())
 
-        health = replace(health, lesser={**health.lesser, "certificate": last})
+        health = replace(health, lesser={**health.lesser, "certificate": certificates_last})
     routes = [*routes, *health_routes(health, role, settings.metrics_token, leaving=leaving)]
     listening.listen(BACKLOG)  # one of several on a port must not listen before it serves
     tell_build(role, settings.environment.revision)

@@ -30,6 +30,8 @@ LATE: Final = timedelta(minutes=1)
 OLD: Final = timedelta(minutes=30)
 """A submission that is pending for longer is reported."""
 _EVERYTHING: Final = "up"
+_NAMED: Final = 5
+"""Accounts that one line names."""
 """The role of a process with all stages."""
 
 _Seen = Iterator[tuple[str, Mapping[str, Any]]]
@@ -226,8 +228,9 @@ def _store(status: "DeploymentStatus") -> _Seen:
     ):
         if count:
             yield name, {"count": some(count, noun)}
-    if store.certificates_ending:
-        yield "PmsCertificatesEnding", {"accounts": ", ".join(store.certificates_ending)}
+    if ending := store.certificates_ending:
+        more = f" and {len(ending) - _NAMED} more" if len(ending) > _NAMED else ""
+        yield "PmsCertificatesEnding", {"accounts": ", ".join(ending[:_NAMED]) + more}
 
 
 def _endpoints(status: "DeploymentStatus") -> _Seen:

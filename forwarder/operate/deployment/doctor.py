@@ -17,7 +17,7 @@ from forwarder.operate.deployment.status import groups_of, open_status, valid_se
 from forwarder.operate.output import Grid, Shown
 from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.oversight.backlog import GroupLag, read_lag
-from forwarder.process.certificates import ENDS_SOON, certificate_ends
+from forwarder.process.certificates import ENDS_SOON, certificate_ends, pem_of
 from forwarder.process.clock import Clock
 from forwarder.settings import Distributed, Embedded, Settings
 from forwarder.settings.backend import certificates_of
@@ -201,7 +201,7 @@ def _certificates(files: Mapping[str, Path], now: datetime) -> Iterator[Step]:
     for setting, file in files.items():
         name = f"certificate {file}"
         try:
-            ends = certificate_ends(file.read_text(encoding="ascii"))
+            ends = certificate_ends(pem_of(file))
         except (OSError, ValueError) as error:
             yield Step(name, "failed", f"cannot be read: {error}", f"correct {setting}")
             continue

@@ -69,13 +69,14 @@ class SubmissionIntake(Leases):
 
         Ids are assigned in the order in which they become visible: a reader that has seen an id has missed none below it.
 
-        `changes`: those that the caller has checked; if the transaction's database is another one, it raises `StoreUnavailable`.
+        `changes`: the number of changes of the database that the caller has checked. Raises `StoreUnavailable` if there are others:
+        then a transaction leads to a database that nobody has checked.
         """
         if not arrivals:
             return ()
         replays = [arrival for arrival in arrivals if arrival.replay_of is not None]
         if replays:
-            for refused_replay in await self._revive_all(replays, now):
+            for refused_replay in await self._revive_all(replays, now, changes):
                 on_duplicate(refused_replay)
         # Where a batch has one submission twice, the first was inserted.
         arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
@@ -116,13 +117,12 @@ class SubmissionIntake(Leases):
         for conflict in conflicts:
             on_conflict(conflict)
         held = sorted((row.id, row.record_id, row.request_id) for row in rows if row.leased_by is not None)
-        works, created_at = [], iso(now)
-        for work_id, record_id, request_id in held:
-            arrival = arrived[request_id]
-            work = Work(
+        created_at = iso(now)
+        return [
+            Work(
                 id=work_id,
                 record_id=record_id,
-                submission=arrival.submission,
+                submission=(arrival := arrived[request_id]).submission,
                 partition=arrival.partition,
                 created_at=created_at,
                 deadline_at=arrival.deadline_at,
@@ -135,8 +135,8 @@ class SubmissionIntake(Leases):
                 target=arrival.target,
                 similar_to=repeats.similar.get(work_id, ()),
             )
-            works.append(work)
-        return works
+            for work_id, record_id, request_id in held
+        ]
 
     def _require_no_change(self, changes: int | None) -> None:
         if changes is not None and changes != self.changes:
@@ -178,11 +178,12 @@ class SubmissionIntake(Leases):
             await connection.execute(duplicates.note_conflicts(), {BATCH: noted})
         return [ConflictingBody(each) for each in found]
 
-    async def _revive_all(self, replays: Sequence[Arrival], now: datetime) -> Sequence[Duplicate]:
+    async def _revive_all(self, replays: Sequence[Arrival], now: datetime, changes: int | None) -> Sequence[Duplicate]:
         """Makes these FAILED submissions pending again, one after the other, except replaced ones, which it returns."""
         refused: list[Duplicate] = []
         async with self._database.transaction() as connection:
             await self._take_turn(connection)
+            self._require_no_change(changes)
             for arrival in replays:
                 request_id = arrival.submission.request_id
                 named = {BATCH: as_batch([{"request_id": request_id}]), **duplicates.EVERY_ROW}

@@ -29,7 +29,7 @@ class StoreUnavailable(Exception):
     """The store could not be reached or did not answer in time."""
 
 
-UNCHECKED: Final = "the database was restarted, or is another one: nothing is stored before it was checked"
+UNCHECKED: Final = "the database was restarted, or is another one, and has not been checked yet"
 
 
 class Unstorable(ValueError):

@@ -9,9 +9,10 @@ import pytest
 from pydantic_core import to_json
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.submissions.port import Backlog
+from forwarder.reservation.outcome import Status
+from forwarder.store.submissions.port import Backlog, StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
-from tests.support.store.stored import CARD, DEADLINE, LATER, arrival, arrivals, lease, row, take_over
+from tests.support.store.stored import CARD, DEADLINE, LATER, arrival, arrivals, final, lease, row, take_over
 from tests.support.worker.works import NOW
 
 ALL = range(16)
@@ -222,6 +223,17 @@ async def test_a_request_comes_out_as_it_went_in(recorder: Recorder) -> None:
     (work,) = await recorder.claim("w1", "acc", ALL, now=NOW, limit=1)
     assert work.submission == arrival(1, **fields).submission
     assert list(work.submission.reservation) == list(arrival(1, **fields).submission.reservation)
+
+
+async def test_nothing_is_ingested_or_replayed_in_a_database_that_was_not_checked(recorder: Recorder) -> None:
+    """As if another database had answered between the check and the transaction."""
+    (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW, changes=recorder.changes)
+    await recorder.record("w1", [final(work, status=Status.FAILED)], [])
+    for each in (arrival(2), replace(arrival(1), replay_of=1)):
+        with pytest.raises(StoreUnavailable, match="not been checked"):
+            await recorder.ingest("w1", [each], now=LATER, changes=recorder.changes - 1)
+    assert (await recorder.backlog(now=LATER)).due == 0
+    assert len(await recorder.ingest("w1", [arrival(2)], now=LATER, changes=recorder.changes)) == 1
 
 
 async def test_large_batches_go_in_and_out_whole(recorder: Recorder) -> None:

@@ -144,10 +144,10 @@ def test_a_bug_has_no_exit_code_of_its_own() -> None:
     assert codes == [2, 1, None]
 
 
-@for_each("error", [StoreUnavailable("so"), TenancyUnavailable("so"), LogUnavailable("so")])
+@for_each("error", [StoreUnavailable("so"), TenancyUnavailable("Error: so"), LogUnavailable("so")])
 def test_an_outage_is_named_with_what_to_do(error: Exception) -> None:
     assert re.fullmatch(
-        "the (database|log) is unavailable: so. Run the command again once it is back; .*doctor.*", message(error)
+        "the (database|log) is unavailable: so. Repeat the command when it is back; .*doctor.*", message(error)
     )
 
 

@@ -470,7 +470,7 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
     ),
     (
         "cards cannot be sealed, and API keys end",
-        stored(sealing_keys=[], keys_ending=2, certificates_ending=["acme", "beach"]),
+        stored(sealing_keys=[], keys_ending=2, certificates_ending=[f"a{number}" for number in range(1, 8)]),
         [
             (
                 "NoSealingKey",
@@ -479,7 +479,7 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
             ),
             (
                 "PmsCertificatesEnding",
-                "the client certificates for the PMSs of acme, beach end within 14 days",
+                "the client certificates of a1, a2, a3, a4, a5 and 2 more for their PMSs end within 14 days",
                 "forwarder account set ACCOUNT --certificate-file … --key-file …",
             ),
             (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.process.certificates import ENDS_SOON, certificate_ends, ends_soon
+from forwarder.process.certificates import ENDS_SOON, certificate_ends, ends_soon, pem_of
 from tests.support.backends import missing
 from tools.servers.certificates import Authority, Certificate, run_openssl
 from tools.servers.ladder import Unavailable
@@ -26,6 +26,13 @@ def test_the_end_is_what_openssl_shows(certificate: Certificate) -> None:
     assert certificate_ends(f"Bag Attributes\n{chain}{chain}") == ends
     assert not ends_soon(chain, ends - ENDS_SOON - timedelta(seconds=1))
     assert ends_soon(chain, ends - ENDS_SOON)
+
+
+def test_comments_in_any_encoding_do_not_matter(certificate: Certificate) -> None:
+    file = certificate.certificate
+    ends = certificate_ends(pem_of(file))
+    file.write_bytes("friendlyName: Müller\n".encode("latin-1") + file.read_bytes())
+    assert certificate_ends(pem_of(file)) == ends
 
 
 def test_what_cannot_be_read_is_to_be_looked_at(certificate: Certificate) -> None:

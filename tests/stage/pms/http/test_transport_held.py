@@ -129,9 +129,10 @@ async def test_it_is_not_asked_before_the_connection_stands() -> None:
 
     with closing(socket.socket()) as nobody:
         nobody.bind(("127.0.0.1", 0))
-        async with raw_server(silent) as server, ConnectionPool(PoolLimits(connect_seconds=0.2)) as transport:
+        async with ConnectionPool(PoolLimits(connect_seconds=60.0)) as transport:
             with pytest.raises(NotSent, match="pms_unreachable"):
                 await ask(transport, f"http://127.0.0.1:{nobody.getsockname()[1]}", held=held)
+        async with raw_server(silent) as server, ConnectionPool(PoolLimits(connect_seconds=0.2)) as transport:
             with pytest.raises(NotSent, match="pms_connect_timed_out"):  # of a handshake that does not end
                 await ask(transport, server.url.replace("http:", "https:"), held=held)
     assert not asked
