@@ -7,26 +7,27 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tools.reference.adapter_fields import adapter_fields_page
-from tools.reference.alerts import PAGE, RULES, alerts_page, rules
-from tools.reference.assumptions import assumptions_page
-from tools.reference.chart import chart_settings
-from tools.reference.commands import commands_page
-from tools.reference.decisions import decisions_page
-from tools.reference.log_events import log_events_page
-from tools.reference.mapped_kinds import mapped_kinds_page
-from tools.reference.mapping_format import mapping_format_page
-from tools.reference.metrics import metrics_page
-from tools.reference.roles import roles_page
-from tools.reference.settings import settings_page
-from tools.reference.transitions import protocol_page
+from tools.reference.adapters import adapter_fields_page, mapped_kinds_page, mapping_format_page
+from tools.reference.deployment import assumptions_page, chart_settings, commands_page, roles_page, settings_page
+from tools.reference.signals import PAGE, RULES, alerts_page, log_events_page, metrics_page, rules
+from tools.reference.source import FOLDER, HEAD
+from tools.reference.transition_table import protocol_page
 
-FOLDER: Final = Path(__file__).parents[2]
+_DECISIONS: Final = """# Decisions
+
+Why it is built as it is. Each page has the context, the decision and its consequence. A new decision takes the next number; one
+that no longer holds is kept and says what replaced it.
+
+"""
 
 
 @cache
 def pages() -> Mapping[str, str]:
     """Path below the repository → text."""
+    decisions = [
+        f"- [{path.read_text(encoding='utf-8').splitlines()[0].removeprefix('# ')}]({path.name})\n"
+        for path in sorted((FOLDER / "docs/decisions").glob("0*.md"))
+    ]
     return {
         "docs/reference/settings.md": settings_page(),
         "docs/reference/adapter-fields.md": adapter_fields_page(),
@@ -39,7 +40,7 @@ def pages() -> Mapping[str, str]:
         "docs/operations/assumptions.md": assumptions_page(),
         PAGE: alerts_page(),
         RULES: rules(),
-        "docs/decisions/index.md": decisions_page(),
+        "docs/decisions/index.md": HEAD + _DECISIONS + "".join(decisions),
         "docs/explanation/protocol.md": protocol_page(),
         "deploy/helm/reservation-forwarder/files/settings.txt": chart_settings(),
     }

@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-PACKAGE: Final = Path(__file__).parents[2] / "forwarder"
+FOLDER: Final = Path(__file__).parents[2]
+PACKAGE: Final = FOLDER / "forwarder"
 HEAD: Final = "<!-- Generated from the code. Run `python -m tools.reference write`; do not edit. -->\n"
 
 

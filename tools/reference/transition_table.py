@@ -1,12 +1,16 @@
 """Every transition of a submission's state: who may make it, by which statement, and what the statement checks first.
 
-The statements are in `forwarder.store.submissions`; a test compiles each and looks for its checks. `reference.transitions` prints
-the table into the page on the protocol.
+The statements are in `forwarder.store.submissions`; a test compiles each and looks for its checks. `protocol_page`
+prints the table into the page on the protocol.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from forwarder.reservation import evidence
+from tools.reference.source import FOLDER
 
 
 class Check(StrEnum):
@@ -101,3 +105,30 @@ TRANSITIONS: Final = (
     Transition("any", "the same", "an operator wants it tried now", "operator", "repairs.make_due", (Check.NO_HOLDER,)),
 )
 """In the order of a submission's life."""
+
+_PAGE: Final = FOLDER / "docs/explanation/protocol.md"
+_BEGIN: Final = "<!-- transitions: begin. Generated from tools/reference/transition_table.py. -->"
+_END: Final = "<!-- transitions: end -->"
+_EVIDENCE: Final = (
+    "<!-- evidence: begin. Generated from forwarder/reservation/evidence.py. -->",
+    "<!-- evidence: end -->",
+)
+
+
+def protocol_page() -> str:
+    """The page with its tables as the code has them; the rest as it is."""
+    rows = [
+        f"| {each.before or '—'} | {each.after} | {each.when} | {each.by} | {'; '.join(each.checks) or '—'} | `{each.statement}` |"
+        for each in TRANSITIONS
+    ]
+    head = ("| from | to | when | made by | changes nothing unless | statement |", "|---|---|---|---|---|---|")
+    table = [line for line in (evidence.__doc__ or "").splitlines() if line.startswith("|")]
+    text = _PAGE.read_text(encoding="utf-8")
+    return _with(_with(text, (_BEGIN, _END), [*head, *rows]), _EVIDENCE, table)
+
+
+def _with(text: str, marks: tuple[str, str], lines: Sequence[str]) -> str:
+    """`text` with these lines between the marks."""
+    before, _, rest = text.partition(marks[0])
+    _, _, after = rest.partition(marks[1])
+    return before + "\n".join((marks[0], *lines, marks[1])) + after

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from forwarder.settings import Environment
-from tools.reference.log_events import MEANINGS
+from tools.reference.signals import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from forwarder.settings import Environment
-from tools.reference import log_events
+from tools.reference import signals
 from tools.reference.__main__ import main, outdated, pages
-from tools.reference.log_events import MEANINGS, log_events_page
-from tools.reference.settings import descriptions
+from tools.reference.deployment import descriptions
+from tools.reference.signals import MEANINGS, log_events_page
 
 
 @pytest.mark.slow  # `make check` looks at this too
@@ -37,7 +37,7 @@ def test_every_setting_is_described_with_its_default() -> None:
 
 
 def test_a_log_event_without_a_meaning_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_events, "MEANINGS", {**MEANINGS, "no.such_event": "It was removed."})
+    monkeypatch.setattr(signals, "MEANINGS", {**MEANINGS, "no.such_event": "It was removed."})
     with pytest.raises(ValueError, match=r"no\.such_event"):
         log_events_page()
 
