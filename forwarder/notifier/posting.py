@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from pydantic_core import from_json
@@ -32,9 +32,6 @@ from forwarder.tenancy.port import Disabled, Endpoint, TenancyUnavailable
 from forwarder.tenancy.sealing import of_webhook_headers, of_webhook_secret
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
 from forwarder.webhooks.signature import signed_headers
-
-if TYPE_CHECKING:
-    pass
 
 RETRY_FOR: Final = timedelta(days=3)
 """How long a delivery is retried, from its first attempt; the last attempt is at the end. Times without attempts, because notifiers
@@ -57,14 +54,6 @@ class Decision:
     @property
     def delivered(self) -> bool:
         return self.tried.status is DeliveryStatus.DELIVERED
-
-    @property
-    def gone(self) -> bool:
-        return self.outcome == "gone"
-
-    @property
-    def given_up(self) -> bool:
-        return self.outcome == "failed"
 
 
 def decide(delivery: DueDelivery, result: PostResult, *, began: datetime, took: timedelta, jitter: float) -> Decision:
@@ -216,11 +205,11 @@ class Poster:
 
     async def disable_if_dead(self, endpoint: Endpoint, decisions: Sequence[Decision]) -> None:
         """Disables the endpoint if it returned 410, or accepted nothing for as long as one of these deliveries was tried."""
-        if any(each.gone for each in decisions):
+        if any(each.outcome == "gone" for each in decisions):
             await self._disable(endpoint, Disabled.GONE)
         # Since the first recorded attempt of the series: earlier than `retrying_since` after an outage.
         given_up: list[datetime] = []
-        for delivery in (each.tried.delivery for each in decisions if each.given_up):
+        for delivery in (each.tried.delivery for each in decisions if each.outcome == "failed"):
             kept = min(delivery.tries, len(delivery.attempts))
             given_up.append(datetime.fromisoformat(delivery.attempts[-kept].at) if kept else delivery.retrying_since)
         if given_up and not await self._parts.queue.delivered_since(endpoint.id, max(given_up)):

@@ -9,7 +9,8 @@ notifier is killed is due again when its claim expires.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -26,12 +27,11 @@ from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.codec import Undecodable, is_outcome
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
 
-if TYPE_CHECKING:
-    pass
-
 _log = structlog.get_logger(__name__)
 
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
+
+T = TypeVar("T")
 
 _Received = tuple[ConsumedMessage, Event | None]
 """A message and its event; None if decoding raised an unexpected exception."""
@@ -48,25 +48,21 @@ class Intake:
     async def ingest_next(self, consumer: Consumer) -> None:
         """Processes one batch: receive, queue, commit. Raises `LogUnavailable`; and `Unworkable` if nothing can be queued, without
         committing."""
-        settings, enabled = self._parts.settings, False
+        settings = self._parts.settings
         messages = await consumer.receive(max_messages=settings.intake_batch, wait_seconds=settings.intake_wait_seconds)
         if not messages:
             return
         queued: list[NewDelivery] = []
 
         async def queue(received: Sequence[_Received]) -> None:
-            queued.extend(await self._queue_wanted(received))
+            events = [(message, event or decode_event(message.message)) for message, event in received]
+            queued.extend(await self._through_outages(partial(self._queue_wanted, events)))
 
-        async def any_enabled() -> None:
-            nonlocal enabled
-            enabled = await self._parts.endpoints.any_enabled()
-
-        await self._through_outages(any_enabled)
         # Without any endpoint nothing needs to be decoded.
-        if received := list(_decoded(messages)) if enabled else ():
+        if await self._through_outages(self._parts.endpoints.any_enabled):
             await by_halves(
                 queue,
-                received,
+                list(_decoded(messages)),
                 where=Where.WEBHOOK_INTAKE,
                 set_aside=_skip,
                 outages=_OUTAGES,
@@ -81,27 +77,21 @@ class Intake:
             # Without subscribers an occasional batch is enough: each costs a commit.
             await self._parts.clock.sleep(settings.idle_seconds)
 
-    async def _queue_wanted(self, received: Sequence[_Received]) -> Sequence[NewDelivery]:
-        wanted: list[NewDelivery] = []
-
-        async def step() -> None:
-            events = [(message, event or decode_event(message.message)) for message, event in received]
-            endpoints = await self._parts.endpoints.enabled_of({event.workspace_id for _, event in events})
-            wanted[:] = [
-                NewDelivery(endpoint.id, event.id, event.type, event.body, event.trace)
-                for message, event in events
-                for endpoint in endpoints
-                if endpoint.workspace_id == event.workspace_id
-                and endpoint.takes(kind=event.type, account_id=event.account_id, property_id=event.property_id)
-                and message.timestamp_ms >= int(endpoint.created_at.timestamp() * 1000)
-            ]
-            await self._parts.queue.queue(wanted, now=self._parts.clock.now())
-
-        await self._through_outages(step)
+    async def _queue_wanted(self, events: Sequence[tuple[ConsumedMessage, Event]]) -> Sequence[NewDelivery]:
+        endpoints = await self._parts.endpoints.enabled_of({event.workspace_id for _, event in events})
+        wanted = [
+            NewDelivery(endpoint.id, event.id, event.type, event.body, event.trace)
+            for message, event in events
+            for endpoint in endpoints
+            if endpoint.workspace_id == event.workspace_id
+            and endpoint.takes(kind=event.type, account_id=event.account_id, property_id=event.property_id)
+            and message.timestamp_ms >= int(endpoint.created_at.timestamp() * 1000)
+        ]
+        await self._parts.queue.queue(wanted, now=self._parts.clock.now())
         return wanted
 
-    async def _through_outages(self, step: Callable[[], Awaitable[None]]) -> None:
-        await keep_trying(step, name=Where.WEBHOOK_INTAKE, clock=self._parts.clock, outages=_OUTAGES[:2])
+    async def _through_outages(self, step: Callable[[], Awaitable[T]]) -> T:
+        return await keep_trying(step, name=Where.WEBHOOK_INTAKE, clock=self._parts.clock, outages=_OUTAGES[:2])
 
 
 def _decoded(messages: Sequence[ConsumedMessage]) -> Iterable[_Received]:

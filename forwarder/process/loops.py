@@ -94,21 +94,21 @@ def _pause(failures: int, longest: float) -> float:
 
 
 async def keep_trying(
-    step: Callable[[], Awaitable[None]],
+    step: Callable[[], Awaitable[R]],
     *,
     name: Where,
     clock: Clock,
     outages: tuple[type[Exception], ...],
     outage: Outage | None = None,
     contain: bool = False,
-) -> None:
-    """Runs `step` until it returns, again after each of `outages`. Pauses grow to 5 s, with jitter. `outage`: for a long-running
+) -> R:
+    """The result of `step`, which runs again after each of `outages`. Pauses grow to 5 s, with jitter. `outage`: for a long-running
     `step`, which reports the end of an outage itself. `contain`: also run it again after any other exception; otherwise that is
     raised."""
     outage = outage or Outage(name, clock)
     while True:
         try:
-            await step()
+            result = await step()
         except outages as error:
             await clock.sleep(outage.failed(error))
         except FAULTS as error:
@@ -117,7 +117,7 @@ async def keep_trying(
             await clock.sleep(outage.faulted(error))
         else:
             outage.over()
-            return
+            return result
 
 
 async def forever(

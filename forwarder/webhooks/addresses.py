@@ -32,7 +32,7 @@ MAX_LOOK_UPS: Final = 32
 """Resolver threads, for each of the two kinds of names."""
 _MAX_KNOWN: Final = 10_000
 MAX_URL: Final = 2000
-_PORTS: Final = {"http": 80, "https": 443}
+PORTS: Final = {"http": 80, "https": 443}
 _LIMIT_SECONDS: Final = 5.0
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -178,7 +178,7 @@ class ResolvedTargets:
             except ValueError:
                 return
         try:
-            addresses = await self._find(host, parts.port or _PORTS[parts.scheme])
+            addresses = await self._find(host, parts.port or PORTS[parts.scheme])
         except OSError:
             addresses = ()
         if self._rule.private or any(self._rule.allows(parts.scheme, address) for address in addresses):
@@ -200,7 +200,7 @@ def _parsed(url: str) -> SplitResult:
         raise wrong
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
+        usable = parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0
     except ValueError:
         raise wrong from None
     if not usable or parts.fragment:

@@ -3,6 +3,8 @@
 A host name is resolved once, its addresses are checked, and the connection goes to a checked address: a later DNS response cannot
 lead elsewhere. TLS still verifies the name. No redirect is followed, no cookie is kept. Only the first KiB of a response is read.
 With a proxy, which resolves the names itself, only addresses that are written as such are checked.
+
+`TracedSender` records each post as a span.
 """
 
 import asyncio
@@ -16,10 +18,12 @@ import certifi
 import httpcore
 
 from forwarder.http.fields import read_retry_after
+from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers
+from forwarder.observability.tracing.tracer import OUR_ID, Kind, Tracer, ending
 from forwarder.process.clock import Clock
 from forwarder.reservation.checks.card_numbers import mask
-from forwarder.webhooks.addresses import AddressRule, Resolve, Resolver
-from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
+from forwarder.webhooks.addresses import PORTS, AddressRule, Resolve, Resolver
+from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult, Sender
 
 _MAX_READ: Final = 1024
 _MAX_EXCERPT: Final = 200
@@ -30,6 +34,7 @@ _IDLE_SECONDS: Final = 4.0
 _CONNECT_SECONDS: Final = 10.0
 _MAX_ADDRESSES: Final = 3
 _OK = range(200, 300)
+_FAILED: Final = 400
 
 
 class _AddressRefused(httpcore.ConnectError):
@@ -161,19 +166,17 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         failed: httpcore.ConnectError | httpcore.ConnectTimeout | None = None
-        for address in await self._allowed(host, port):
+        try:
+            found = await self._find(host, port)
+        except OSError as error:
+            raise _HostUnknown(f"the name {host} leads to no address") from error
+        allowed = [address for address in found if self._rule.allows(self._scheme, address)]
+        for address in allowed[:_MAX_ADDRESSES]:
             try:
                 return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failed = error
         raise failed or _AddressRefused(f"{host} does not lead to an address of the public internet")
-
-    async def _allowed(self, host: str, port: int) -> list[str]:
-        try:
-            addresses = await self._find(host, port)
-        except OSError as error:
-            raise _HostUnknown(f"the name {host} leads to no address") from error
-        return [address for address in addresses if self._rule.allows(self._scheme, address)][:_MAX_ADDRESSES]
 
 
 def _require_allowed(rule: AddressRule, url: httpcore.URL) -> None:
@@ -215,3 +218,37 @@ def _causes(error: BaseException | None) -> Iterable[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+class TracedSender:
+    """`sender`, with a span for each post, a part of the trace in its `traceparent`."""
+
+    def __init__(self, sender: Sender, tracer: Tracer) -> None:
+        self._sender = sender
+        self._tracer = tracer
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
+        parent = read_trace(headers.get(TRACEPARENT), headers.get(TRACESTATE))
+        event_id = headers.get("webhook-id", "")
+        named = {"forwarder.event_id": event_id} if OUR_ID.fullmatch(event_id) else {}
+        span = self._tracer.start("POST", Kind.CLIENT, parent, {**_address(url), **named})
+        with ending(span):
+            result = await self._sender.post(url, {**headers, **dict(trace_headers(span.trace))}, body)
+            if not isinstance(result, EndpointResponse):
+                span.fail(result.failure)
+                return result
+            span.note({"http.response.status_code": result.status})
+            if result.status >= _FAILED:
+                span.fail(str(result.status))
+            return result
+
+
+def _address(url: str) -> dict[str, str | int]:
+    """Span attributes of the host only: the rest of a webhook's URL is often secret."""
+    method: dict[str, str | int] = {"http.request.method": "POST"}
+    try:
+        parsed = urlsplit(url)
+        port = parsed.port or PORTS[parsed.scheme]
+    except (KeyError, ValueError):  # `sender` refuses it
+        return method
+    return {**method, "server.address": parsed.hostname or "", "server.port": port, "url.scheme": parsed.scheme}

@@ -26,8 +26,7 @@ from forwarder.settings import BadSettings, Settings
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.tenancy.sealing import KeyPairUnsealer
 from forwarder.tenancy.sql.endpoints import Endpoints
-from forwarder.webhooks.sender import open_sender
-from forwarder.webhooks.traced import TracedSender
+from forwarder.webhooks.sender import TracedSender, open_sender
 
 
 async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> None:

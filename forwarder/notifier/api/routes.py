@@ -119,16 +119,10 @@ class WebhookActions:
         asked = read_page_query(request, of_status=True)
         if isinstance(asked, Problem):
             return asked
-        read = partial(
-            self._hooks.deliveries,
-            _id(request),
-            workspace_id=workspace_id,
-            status=asked.status,
-            limit=asked.limit + 1,
-        )
+        log = partial(self._hooks.deliveries, _id(request), workspace_id=workspace_id, status=asked.status)
         before = None if asked.cursor == FIRST else asked.cursor
-        onward = await read(before=before)
-        newer = () if before is None else await read(after=before - 1)
+        onward = await log(before=before, limit=asked.limit + 1)
+        newer = () if before is None else await log(after=before - 1, limit=asked.limit + 1)
         items = [to_json(delivery_json(each)).decode() for each in onward[: asked.limit]]
         shown = fitting(len(each.encode()) for each in items)
         newer_ids, ids = ([each.id + 1 for each in entries] for entries in (reversed(newer), onward))
@@ -164,11 +158,11 @@ def endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
     return {
         "id": endpoint.id,
         "url": endpoint.url,
-        "types": _list(endpoint.types),
-        "integrationAccountIds": _list(endpoint.account_ids),
-        "propertyIds": _list(endpoint.property_ids),
+        "types": endpoint.types,
+        "integrationAccountIds": endpoint.account_ids,
+        "propertyIds": endpoint.property_ids,
         "description": endpoint.description,
-        "headerNames": _list(endpoint.header_names) or [],
+        "headerNames": endpoint.header_names or (),
         "asymmetricSignature": endpoint.asymmetric,
         "enabled": endpoint.enabled,
         "disabledReason": endpoint.disabled_reason,
@@ -200,10 +194,6 @@ def delivery_json(entry: DeliveryEntry) -> dict[str, Any]:
             for attempt in entry.attempts
         ],
     }
-
-
-def _list(values: Sequence[str] | None) -> list[str] | None:
-    return None if values is None else list(values)
 
 
 def _moment(moment: datetime | None) -> str | None:
@@ -379,15 +369,8 @@ def problem_of(error: Refusal) -> Problem:
         case BadHeaders():
             return invalid(error.faults)
         case HeadersNeeded():
-            return invalid(
-                [
-                    Fault(
-                        "/headers",
-                        "required",
-                        "is required: it was sealed for the host before; send it again, or {} to remove it",
-                    )
-                ]
-            )
+            needed = "is required: it was sealed for the host before; send it again, or {} to remove it"
+            return invalid([Fault("/headers", "required", needed)])
         case UnknownAccount():
             return invalid([Fault("/integrationAccountIds", "invalid_value", str(error))])
         case TenancyUnavailable():

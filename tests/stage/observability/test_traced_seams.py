@@ -19,7 +19,7 @@ from forwarder.topics.codec import trace_of
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message
 from forwarder.topics.traced import TracedConsumer, TracedPublisher
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
-from forwarder.webhooks.traced import TracedSender
+from forwarder.webhooks.sender import TracedSender
 from tests.stage.observability.spans import Seen, Spans, spans_in_memory
 from tests.support.memory.clock import ManualClock
 from tests.support.memory.log import MemoryLog
