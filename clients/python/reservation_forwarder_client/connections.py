@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Final, Protocol, TypeVar
 
@@ -12,7 +13,13 @@ from reservation_forwarder_client.requests import ApiRequest, Pause, Reply, Step
 
 # Those who wait for an outcome hold a connection each: a bound would make calls wait for one another.
 CONNECTIONS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-_NO_ANSWER: Final = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError, httpx.ProxyError)
+_NO_ANSWER: Final = (
+    httpx.TimeoutException,
+    httpx.NetworkError,
+    httpx.RemoteProtocolError,
+    httpx.ProxyError,
+    httpx.DecodingError,
+)
 
 _Result = TypeVar("_Result")
 
@@ -66,17 +73,18 @@ class Connection:
     def run(self, steps: Steps[_Result]) -> _Result:
         """Take all steps, and return their result. Raises what they raise."""
         reply: Reply = None
-        while True:
-            try:
-                step = steps.send(reply)
-            except StopIteration as done:
-                result: _Result = done.value
-                return result
-            if isinstance(step, Pause):
-                self._clock.sleep(step.seconds)
-                reply = None
-            else:
-                reply = self._reply(step)
+        with closing(steps):  # at once, whatever ends the call: its error keeps the frames
+            while True:
+                try:
+                    step = steps.send(reply)
+                except StopIteration as done:
+                    result: _Result = done.value
+                    return result
+                if isinstance(step, Pause):
+                    self._clock.sleep(step.seconds)
+                    reply = None
+                else:
+                    reply = self._reply(step)
 
     def _reply(self, request: ApiRequest) -> Reply:
         try:
@@ -96,17 +104,18 @@ class AsyncConnection:
     async def run(self, steps: Steps[_Result]) -> _Result:
         """As `Connection.run`."""
         reply: Reply = None
-        while True:
-            try:
-                step = steps.send(reply)
-            except StopIteration as done:
-                result: _Result = done.value
-                return result
-            if isinstance(step, Pause):
-                await self._clock.sleep(step.seconds)
-                reply = None
-            else:
-                reply = await self._reply(step)
+        with closing(steps):  # at once, whatever ends the call: its error keeps the frames
+            while True:
+                try:
+                    step = steps.send(reply)
+                except StopIteration as done:
+                    result: _Result = done.value
+                    return result
+                if isinstance(step, Pause):
+                    await self._clock.sleep(step.seconds)
+                    reply = None
+                else:
+                    reply = await self._reply(step)
 
     async def _reply(self, request: ApiRequest) -> Reply:
         try:

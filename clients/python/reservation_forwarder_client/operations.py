@@ -1,5 +1,6 @@
 """The service's operations as steps: what each asks for, and how it reads the answers. Pure."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -28,14 +29,15 @@ class Operations:
 
     def __init__(self, account: str, retry_policy: RetryPolicy, time: Time) -> None:
         self._account = account
-        self._retry_policy = retry_policy
         self._time = time
         self._exchange = Exchange(retry_policy, time)
         self._failed = FailedKeys()
 
     def for_account(self, account: str) -> "Operations":
         """The same in another integration account."""
-        return Operations(account, self._retry_policy, self._time)
+        other = copy.copy(self)
+        other._account = account  # noqa: SLF001 - of its own class
+        return other
 
     def submit(
         self, path: str, reservation: Reservable, key: str | None, wait: int | None, deadline: int | None
@@ -43,7 +45,7 @@ class Operations:
         """Submit at `path` under `key`; without one, under that of a failed call with the same object, or a new one. An error has
         the key."""
         body = json_bytes(reservation)
-        key = key or self._failed.key_for(reservation, body)
+        key = key or self._failed.key_for(self._account, reservation, body)
         headers = {"Idempotency-Key": quoted(key), **preference(wait)}
         if deadline is not None:
             headers["Forward-Deadline"] = str(deadline)
@@ -58,9 +60,9 @@ class Operations:
             if isinstance(error, ForwarderError):
                 error.idempotency_key = key
             if not (isinstance(error, Refused) and error.code == responses.KEY_REUSED):
-                self._failed.keep(reservation, body, key)
+                self._failed.keep(self._account, reservation, body, key)
             raise
-        self._failed.forget(reservation)
+        self._failed.forget(self._account, reservation)
         return replace(submitted, idempotency_key=key)
 
     def bulk(self, bulk: Bulk) -> Steps[list[Submission | Problem]]:

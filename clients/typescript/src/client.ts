@@ -77,8 +77,8 @@ export class ForwarderClient {
   readonly webhooks: Webhooks;
   private readonly requester: Requester;
   private readonly clock: Clock;
-  /** The keys of calls that failed, by the reservation that they submitted: it may have been accepted. */
-  private readonly failed = new WeakMap<object, { body: string; idempotencyKey: string }>();
+  /** The keys of calls that failed, by the account, and the reservation that they submitted: it may have been accepted. */
+  private failed = new Map<string, WeakMap<object, { body: string; idempotencyKey: string }>>();
 
   constructor(private readonly options: ClientOptions) {
     this.clock = options.clock ?? machineClock;
@@ -100,7 +100,9 @@ export class ForwarderClient {
 
   /** The same client for another integration account of the workspace. */
   forAccount(account: string): ForwarderClient {
-    return new ForwarderClient({ ...this.options, account });
+    const other = new ForwarderClient({ ...this.options, account });
+    other.failed = this.failed;
+    return other;
   }
 
   /**
@@ -199,8 +201,10 @@ export class ForwarderClient {
 
   private async submitAt(path: string, reservation: object, options: SubmitOptions): Promise<Submitted> {
     const body = JSON.stringify(reservation);
-    const failed = this.failed.get(reservation);
-    const idempotencyKey = options.idempotencyKey ?? (failed?.body === body ? failed.idempotencyKey : newKey());
+    const failed = this.failed.get(this.options.account) ?? new WeakMap();
+    this.failed.set(this.options.account, failed);
+    const before = failed.get(reservation);
+    const idempotencyKey = options.idempotencyKey ?? (before?.body === body ? before.idempotencyKey : newKey());
     const headers: Record<string, string> = { "Idempotency-Key": quoted(idempotencyKey), ...preference(options.wait) };
     if (options.deadline !== undefined) headers["Forward-Deadline"] = String(options.deadline);
     try {
@@ -208,12 +212,12 @@ export class ForwarderClient {
         if (error instanceof Refused) return rejected(error);
         throw error;
       });
-      this.failed.delete(reservation);
+      failed.delete(reservation);
       return { ...told, idempotencyKey };
     } catch (error) {
       if (error instanceof ForwarderError) error.idempotencyKey = idempotencyKey;
       const reused = error instanceof Refused && error.code === "idempotency_key_reused";
-      if (!reused) this.failed.set(reservation, { body, idempotencyKey });
+      if (!reused) failed.set(reservation, { body, idempotencyKey });
       throw error;
     }
   }

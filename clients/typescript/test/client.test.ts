@@ -72,6 +72,18 @@ test("a second call with the same object has the key of the one that failed", as
   assert.equal(keys[0], keys[1]);
 });
 
+test("an account named again has the keys of its calls that failed", async () => {
+  const cut = { status: 202, text: "" };
+  const service = new Scripted(cut, cut, accepted());
+  const client = service.client();
+  for (let call = 0; call < 2; call++) await assert.rejects(client.forAccount("alpha-2").submit(BOOKING), Unexpected);
+  await client.submit(BOOKING);
+  await client.forAccount("alpha-2").submit(BOOKING);
+  const keys = service.sent.map((one) => one.headers.get("idempotency-key"));
+  assert.deepEqual([keys[1], keys[3]], [keys[0], keys[0]]);
+  assert.notEqual(keys[2], keys[0]);
+});
+
 test("it comes again no sooner than it is told, by number or by date", async () => {
   for (const again of ["7", "Fri, 01 Jan 2027 00:00:07 GMT"]) {
     const service = new Scripted(problem(503, "log_unavailable", { "Retry-After": again }), standing("PENDING"));

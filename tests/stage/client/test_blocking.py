@@ -94,6 +94,17 @@ def test_an_outage_longer_than_its_patience_is_raised_with_the_key_and_the_reque
     assert (raised.value.idempotency_key, raised.value.http_request_id) == ("order-42", "req_2")
 
 
+def test_a_call_that_was_broken_off_is_made_again_under_its_key_even_while_its_error_is_handled() -> None:
+    service = Service(RuntimeError("of a transport"), accepted())
+    with service.client() as client:
+        try:
+            client.submit(RESERVATION)
+        except RuntimeError:  # it refers to the frames of the call, and so keeps them
+            client.submit(RESERVATION)
+    first, second = [request.headers["idempotency-key"] for request in service.requests]
+    assert first == second
+
+
 def test_an_outcome_is_waited_for_and_no_longer_than_that() -> None:
     pending = httpx.Response(200, json=EXAMPLES["submissionUntaken"])
     confirmed = httpx.Response(200, json=EXAMPLES["submissionConfirmed"])

@@ -33,6 +33,7 @@ CONFIRMED = httpx.Response(200, json=EXAMPLES["submissionConfirmed"])
 AWAY = problem(503, "log_unavailable", {"Retry-After": "1"})
 NO_CONNECTION = httpx.ConnectError("refused")
 NO_ANSWER = httpx.ReadTimeout("nothing came")
+UNREADABLE = httpx.DecodingError("not gzip")
 
 
 @pytest.fixture
@@ -82,7 +83,8 @@ async def test_each_submission_has_a_key_of_its_own(clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble", [httpx.Response(202, content=b""), httpx.Response(302), AWAY, problem(422, "no"), NO_ANSWER]
+    "trouble",
+    [httpx.Response(202, content=b""), httpx.Response(302), AWAY, problem(422, "no"), NO_ANSWER, UNREADABLE],
 )
 async def test_a_second_call_with_the_same_object_has_the_key_of_the_one_that_failed(
     clock: ManualClock, trouble: Step
@@ -96,6 +98,34 @@ async def test_a_second_call_with_the_same_object_has_the_key_of_the_one_that_fa
     assert raised.value.idempotency_key == again.idempotency_key != another.idempotency_key
     first, second, third = [request.headers["idempotency-key"] for request in service.requests]
     assert first == second != third
+
+
+async def test_a_call_that_timed_out_is_made_again_under_its_key_even_while_its_error_is_handled(
+    clock: ManualClock,
+) -> None:
+    service = ScriptedService(clock, 60.0, ACCEPTED)
+    async with service.client() as client:
+        call = asyncio.create_task(client.submit(PART))
+        await settle()
+        call.cancel()
+        try:
+            await call
+        except asyncio.CancelledError:  # it refers to the frames of the call, and so keeps them
+            await client.submit(PART)
+    first, second = [request.headers["idempotency-key"] for request in service.requests]
+    assert first == second
+
+
+async def test_an_account_named_again_has_the_keys_of_its_calls_that_failed(clock: ManualClock) -> None:
+    service = ScriptedService(clock, AWAY, AWAY, ACCEPTED)
+    async with service.client(RetryPolicy(total_seconds=0)) as client:
+        for _ in range(2):
+            with pytest.raises(ForwarderError):
+                await client.for_account("alpha-2").submit(PART)
+        await client.submit(PART)
+        await client.for_account("alpha-2").submit(PART)
+    first, second, other, last = [request.headers["idempotency-key"] for request in service.requests]
+    assert first == second == last != other
 
 
 async def test_another_or_a_changed_object_has_a_key_of_its_own(clock: ManualClock) -> None:
