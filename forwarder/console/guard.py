@@ -243,12 +243,7 @@ def _away(what: str) -> Page:
 
 
 def _shared(session: Session | None) -> dict[str, Any]:
-    return {
-        "session": session,
-        "form_token": None if session is None else session.form_token,
-        "notice": None,
-        "path": "",
-    }
+    return {"session": session, "form_token": session and session.form_token, "notice": None, "path": ""}
 
 
 def _to_sign_in(request: Request) -> Response:

@@ -50,10 +50,7 @@ _POLICY: Final = (
     b"base-uri 'none'; frame-ancestors 'none'"
 )
 _PROTECTED: Final[tuple[Header, ...]] = (
-    (
-        b"content-security-policy",
-        _POLICY,
-    ),
+    (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     # Not no-referrer: then browsers would send `Origin: null` with forms, which identifies our own forms.

@@ -1,11 +1,9 @@
 """Shared by all simulated PMSs, around their own part of a request: counting, authentication, and faults as ordered."""
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
@@ -35,17 +33,6 @@ _SAID = {
 def below_any_base(path: str, method: str, endpoint: Handler) -> list[BaseRoute]:
     """`path` below every base URL: each is a PMS of its own."""
     return [Route(base + path, endpoint, methods=[method]) for base in ("", "/{base:path}")]
-
-
-def below_base_ending_in(ending: str, path: str, method: str, endpoint: Handler) -> list[BaseRoute]:
-    """`path` below every base URL whose path ends in the segments `ending`. Must precede the routes that accept any base."""
-
-    class BasePath(PathConvertor):
-        regex = rf"(?:.*/)?{re.escape(ending)}"
-
-    name = re.sub(r"\W", "_", ending)
-    register_url_convertor(name, BasePath())
-    return [Route(f"/{{base:{name}}}{path}", endpoint, methods=[method])]
 
 
 def place_of(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""The simulated PMSs as their callers see them: where each kind is, what an account needs there, what is refused, and test values.
+"""The simulated PMSs as their callers see them: where each kind is, what an account needs there, and test values.
 
 Test values are contents of a booking that select its outcome, in every kind's wire form: the last word of the guest's name, or a
 number that names the property or the room. No real guest or property has such a value. Published in docs/guides/test-mode.md.
@@ -9,23 +9,14 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
-UNKNOWN_PROPERTY: Final[Mapping[str, Any]] = {"propertyId": "unknown", "roomId": "unknown"}
-UNWELCOME_GUEST: Final[Mapping[str, Any]] = {"guest": {"name": "Maria Gonzalez", "email": "maria@refused.example"}}
-
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSite:
-    """`path`: of the base URL, below a name of one's own. `options`, `credential`: as an account needs them there. `refusals`: for
-    each code, the fields of a booking that is refused with it. `keeps_reference`: whether the simulator knows a booking by our
-    reference; otherwise by its property and first day."""
+    """`path`: of the base URL, below a name of one's own. `options`, `credential`: as an account needs them there."""
 
     path: str
     credential: str = "a-simulated-credential"
     options: Mapping[str, Any] = field(default_factory=dict)
-    refusals: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=lambda: {"property_not_found": UNKNOWN_PROPERTY, "guest_refused": UNWELCOME_GUEST}
-    )
-    keeps_reference: bool = True
 
 
 SITES: Final[Mapping[str, SimulatedSite]] = {

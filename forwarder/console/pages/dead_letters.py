@@ -107,11 +107,7 @@ class DeadLetterPages:
         ids = [visit.query("id")] if visit.query("id") else []
         wanted = _wanted(visit.query("account"), visit.query("class"), ids)
         plan = plan_replay([each for each in await self._recent.get() if wanted.includes(each[0])], by_id=bool(ids))
-        selection: Mapping[str, str] = {
-            "id": ids[0] if ids else "",
-            "account": visit.query("account"),
-            "class": visit.query("class"),
-        }
+        selection: Mapping[str, str] = {name: visit.query(name) for name in ("id", "account", "class")}
         values = {"chosen": plan.chosen[:_ROWS], "count": len(plan.chosen), "passed_over": plan.passed_over}
         return Page("replay_preview.html", {**values, "selection": selection, "per_second": _PER_SECOND})
 

@@ -43,18 +43,7 @@ _MOST: Final = 1_000
 _BULK_SECONDS: Final = 10.0
 _BULK: Final = {"retry": "made due; workers come to them within seconds", "cancel": "asked to be cancelled"}
 """The bulk actions, and what was done."""
-_FIELDS: Final = (
-    "account",
-    "workspace",
-    "property",
-    "pms",
-    "transaction",
-    "guest",
-    "reason",
-    "status",
-    "since",
-    "before",
-)
+_FIELDS: Final = "account workspace property pms transaction guest reason status since before".split()
 
 
 class SubmissionPages:
@@ -97,15 +86,9 @@ class SubmissionPages:
         plan = plan_cancel(found) if do == "cancel" else plan_retry(found, now=iso(self._backend.clock.now()))
         chosen = {each if isinstance(each, str) else each.request_id for each in plan.chosen}
         groups = Counter(tuple(each.items()) for each in groups_of([one for one in found if one.request_id in chosen]))
-        values: dict[str, Any] = {
-            "given": given,
-            "do": do,
-            "problem": problem,
-            "whole": whole,
-            "most": _MOST,
-            "count": len(chosen),
-        }
+        values: dict[str, Any] = {"given": given, "do": do, "problem": problem, "whole": whole, "most": _MOST}
         values |= {
+            "count": len(chosen),
             "groups": [(dict(group), count) for group, count in groups.most_common()],
             "already": len(plan.settled),
             "refused": Counter(plan.refused.values()).most_common(),
@@ -125,7 +108,7 @@ class SubmissionPages:
         if len(why) > MAX_REASON or "\0" in why:
             return Go(back, f"Nothing was changed: a reason has at most {MAX_REASON:,} characters, without U+0000.")
         if do == "retry":
-            plan = plan_retry(found, now=iso(self._backend.clock.now()))
+            plan = plan_retry(found, now=iso(backend.clock.now()))
             outcome = await make_due(plan, backend.repairs, backend.clock, backend.audit, stop=Stop())
         else:
             outcome = await self._cancellations.run(plan_cancel(found), why or None, stop=Stop())

@@ -47,29 +47,11 @@ _NOT_BOOKED: Final = {
     "card": {"base": "the card was declined"},
 }
 _INTERNAL: Final = {"bookingsync", "instant-booking"}
-_KINDS: Final = _INTERNAL | {
-    "cash",
-    "cheque",
-    "credits",
-    "credit-card",
-    "online",
-    "paypal",
-    "travel-cheque",
-    "wiretransfer",
-}
+_KINDS: Final = _INTERNAL.union("cash cheque credits credit-card online paypal travel-cheque wiretransfer".split())
 _GATEWAY: Final = ("gateway_id", "gateway_name", "gateway_type")
 _OF_A_CARD: Final = (
-    "tentative_payment_id",
-    "card_number",
-    "cardholder_name",
-    "expires_at_month",
-    "expires_at_year",
-    "security_code",
-    "address1",
-    "zip",
-    "city",
-    "country_code",
-    *_GATEWAY,
+    *"tentative_payment_id card_number cardholder_name expires_at_month expires_at_year security_code".split(),
+    *("address1", "zip", "city", "country_code", *_GATEWAY),
 )
 _BLANK: Final = "can't be blank"
 _REFUSED: Final = "@refused.example"
@@ -153,9 +135,11 @@ class _BookingSync:
         query = request.query_params
         rental = query.get("rental_id", UNKNOWN)
         arrival, departure = (day(query.get(name), date.max) for name in ("start_at", "end_at"))
+        self._end_tentative(place_of(request))
         free = rental != UNKNOWN and not any(
             made.room == rental and made.arrival < departure and made.departure > arrival
-            for made in self._standing(place_of(request))
+            for made in self._world.at(place_of(request))
+            if self._world.cancelled_at(made) is None
         )
         rentals = [quoted(rental, (departure - arrival).days)] if free else []
         return answer_of(200, {"rentals": rentals, "meta": {}})
@@ -279,10 +263,6 @@ class _BookingSync:
         place = place_of(request)
         self._end_tentative(place)
         return next((made for made in self._world.at(place) if made.id == request.path_params["id"]), None)
-
-    def _standing(self, place: str) -> list[Made]:
-        self._end_tentative(place)
-        return [made for made in self._world.at(place) if self._world.cancelled_at(made) is None]
 
     def _end_tentative(self, place: str) -> None:
         now = self._world.clock.now()

@@ -14,14 +14,8 @@ UNKNOWN = "unknown"
 
 MEDIA_TYPE = b"application/vnd.api+json; charset=utf-8"
 _SHOWN_AGAIN = (
-    "tentative_expires_at",
-    "currency",
-    "notes",
-    "adults",
-    "children",
-    "expected_checkin_time",
-    "expected_checkout_time",
-    "external_reference",
+    *("tentative_expires_at", "currency", "notes", "adults", "children", "external_reference"),
+    *("expected_checkin_time", "expected_checkout_time"),
 )
 _PER_NIGHT, _CLEANING, _TAX_PERCENT = Decimal(100), Decimal(50), Decimal(10)
 

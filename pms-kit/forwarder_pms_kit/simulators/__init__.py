@@ -4,34 +4,49 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from forwarder.simulator.app import SimulatorApp
 from forwarder.simulator.app import simulator_app as own_simulator_app
 from forwarder.simulator.sites import SITES as OWN_SITES
-from forwarder.simulator.sites import UNKNOWN_PROPERTY, UNWELCOME_GUEST, SimulatedSite
+from forwarder.simulator.sites import SimulatedSite
 from forwarder.simulator.world import World
 from forwarder_pms_kit.simulators.beds24 import Beds24
 from forwarder_pms_kit.simulators.cloudbeds import Cloudbeds
 from forwarder_pms_kit.simulators.reference_fields import Guesty, Hospitable, Hostaway, Hostfully, Lodgify
 from forwarder_pms_kit.simulators.reference_in_notes import Hostify, OwnerRez, Smoobu, Uplisting
 
-_BY_WORDS: Final[Mapping[str, Mapping[str, Any]]] = {"pms_refused": UNWELCOME_GUEST}
-_NUMBERS: Final[Mapping[str, Mapping[str, Any]]] = {**_BY_WORDS, "property_not_found": UNKNOWN_PROPERTY}
+_UNKNOWN_PROPERTY: Final = {"propertyId": "unknown", "roomId": "unknown"}
+_UNWELCOME_GUEST: Final = {"guest": {"name": "Maria Gonzalez", "email": "maria@refused.example"}}
+_BY_WORDS: Final[Mapping[str, Mapping[str, Any]]] = {"pms_refused": _UNWELCOME_GUEST}
+_NUMBERS: Final[Mapping[str, Mapping[str, Any]]] = {**_BY_WORDS, "property_not_found": _UNKNOWN_PROPERTY}
 
-SITES: Final[Mapping[str, SimulatedSite]] = {
-    **OWN_SITES,
-    "beds24": SimulatedSite("beds24/v2"),
-    "cloudbeds": SimulatedSite("cloudbeds/api/v1.3", options={"sourceId": "ss-7-1"}),
-    "hostaway": SimulatedSite("hostaway/v1"),
-    "guesty": SimulatedSite("guesty/v1", refusals=_BY_WORDS),
-    "hospitable": SimulatedSite("hospitable/v2", refusals=_BY_WORDS),
-    "hostfully": SimulatedSite("hostfully/api/v3.3", options={"agencyUid": "a-7"}, refusals=_BY_WORDS),
-    "hostify": SimulatedSite("hostify", refusals=_NUMBERS),
-    "lodgify": SimulatedSite("lodgify", refusals=_NUMBERS),
-    "ownerrez": SimulatedSite("ownerrez/v2", credential="me@pms.example:a-simulated-token", refusals=_NUMBERS),
-    "smoobu": SimulatedSite("smoobu/api", credential="a-simulated-key:a-simulated-secret", refusals=_NUMBERS),
-    "uplisting": SimulatedSite("uplisting", options={"clientId": "c-7"}, refusals=_BY_WORDS, keeps_reference=False),
+
+@dataclass(frozen=True, slots=True)
+class CheckedSite(SimulatedSite):
+    """`refusals`: for each code, the fields of a booking that is refused with it. `keeps_reference`: whether the simulator knows a
+    booking by our reference; otherwise by its property and first day."""
+
+    refusals: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=lambda: {"property_not_found": _UNKNOWN_PROPERTY, "guest_refused": _UNWELCOME_GUEST}
+    )
+    keeps_reference: bool = True
+
+
+SITES: Final[Mapping[str, CheckedSite]] = {
+    **{kind: CheckedSite(own.path, own.credential, own.options) for kind, own in OWN_SITES.items()},
+    "beds24": CheckedSite("beds24/v2"),
+    "cloudbeds": CheckedSite("cloudbeds/api/v1.3", options={"sourceId": "ss-7-1"}),
+    "hostaway": CheckedSite("hostaway/v1"),
+    "guesty": CheckedSite("guesty/v1", refusals=_BY_WORDS),
+    "hospitable": CheckedSite("hospitable/v2", refusals=_BY_WORDS),
+    "hostfully": CheckedSite("hostfully/api/v3.3", options={"agencyUid": "a-7"}, refusals=_BY_WORDS),
+    "hostify": CheckedSite("hostify", refusals=_NUMBERS),
+    "lodgify": CheckedSite("lodgify", refusals=_NUMBERS),
+    "ownerrez": CheckedSite("ownerrez/v2", credential="me@pms.example:a-simulated-token", refusals=_NUMBERS),
+    "smoobu": CheckedSite("smoobu/api", credential="a-simulated-key:a-simulated-secret", refusals=_NUMBERS),
+    "uplisting": CheckedSite("uplisting", options={"clientId": "c-7"}, refusals=_BY_WORDS, keeps_reference=False),
 }
 """Every kind that is simulated."""
 

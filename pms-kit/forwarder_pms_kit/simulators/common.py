@@ -11,22 +11,14 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 
 from pydantic_core import from_json, to_json
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from forwarder.http.messages import Response
 from forwarder.pms.mapping.values import MISSING, value_at
-from forwarder.simulator.http import (
-    Guard,
-    Handler,
-    bearer_of,
-    below_base_ending_in,
-    book,
-    name_of,
-    place_of,
-    with_retry_after,
-)
+from forwarder.simulator.http import Guard, Handler, bearer_of, book, name_of, place_of, with_retry_after
 from forwarder.simulator.sites import effect_of
 from forwarder.simulator.world import Made, NotBooked, Wanted, World
 
@@ -125,7 +117,14 @@ class HostedPms:
         ]
 
     def route(self, method: str, path: str, endpoint: Handler) -> list[BaseRoute]:
-        return below_base_ending_in(self.base, path, method, endpoint)
+        """`path` below every base URL whose path ends in `base`. Must precede the routes that accept any base."""
+
+        class BasePath(PathConvertor):
+            regex = rf"(?:.*/)?{re.escape(self.base)}"
+
+        name = re.sub(r"\W", "_", self.base)
+        register_url_convertor(name, BasePath())
+        return [Route(f"/{{base:{name}}}{path}", endpoint, methods=[method])]
 
     def guarded(self, handler: Handler, *, books: bool = False) -> Handler:
         """`handler` behind the guard; its `No` is answered."""
