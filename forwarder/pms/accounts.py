@@ -1,12 +1,16 @@
 """How an account's PMS is reached, and whether a push went to the same one."""
 
 import hashlib
+import re
+from typing import Final
 
 from forwarder.pms.port import UNPACED, AccountConnection, Capabilities, ClientTls, Pace
 from forwarder.process.clock import iso
 from forwarder.reservation.evidence import Push, Target
 from forwarder.tenancy.port import Account, Unsealer
 from forwarder.tenancy.sealing import of_client_key, of_credential
+
+_OWNER: Final = re.compile(r"\s*\{.*|[^:]*", re.DOTALL)
 
 
 def connection_of(account: Account, unsealer: Unsealer, pace: Pace = UNPACED) -> AccountConnection:
@@ -26,9 +30,9 @@ def connection_of(account: Account, unsealer: Unsealer, pace: Pace = UNPACED) ->
 
 def target_of(kind: str, base_url: str, credential: str | None, can: Capabilities, key: bytes = b"") -> Target:
     """The target of a push: the PMS and what the push carries. `credential`: in the clear, or None if unknown; the target keeps
-    only a hash of it under `key`, and only of the part that names the account, if it has two."""
+    only a hash of it under `key`, and only of the part that names the account, if it has two. Of a JSON object none does."""
     pms = hashlib.sha256(f"{kind} {base_url}".encode()).hexdigest()[:16]
-    owner = None if credential is None else credential.partition(":")[0].encode()
+    owner = None if credential is None else "".join(_OWNER.findall(credential)[:1]).encode()
     who = "" if owner is None else hashlib.blake2b(owner, digest_size=8, key=key, person=b"credential").hexdigest()
     reference = can.reference_form.name if can.find_by_reference else ""
     return Target(pms, who, reference, can.idempotent_create)

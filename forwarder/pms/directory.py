@@ -22,7 +22,16 @@ from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import harmless, outcome_of, read_again, read_words
 from forwarder.pms.http.response import Response
-from forwarder.pms.port import SYSTEM_TLS, AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory
+from forwarder.pms.port import (
+    SEARCH_UNPROVEN,
+    SYSTEM_TLS,
+    AccountConnection,
+    Capabilities,
+    Limits,
+    Pace,
+    Pms,
+    PmsDirectory,
+)
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.pms.responses.card_data import clean
 from forwarder.pms.traced import TracedPms, TracedTransport
@@ -38,6 +47,7 @@ from forwarder.reservation.outcome import (
     Outcome,
     Rejected,
 )
+from forwarder.reservation.parsing import number
 from forwarder.reservation.reference import AS_IT_IS
 
 
@@ -53,14 +63,15 @@ async def _refuse(_: Request) -> Response:
 
 
 class LastResponse:
-    """Keeps the response to the last request of a push, unless that was a GET. The push sends its requests with `send`."""
+    """Keeps the last request of a push, and its response unless that was a GET's. The push sends its requests with `send`."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self.sent = b""
         self.response: Response | None = None
 
     async def send(self, request: Request) -> Response:
-        self.response = None
+        self.sent, self.response = request.content, None
         response = await self._send(request)
         self.response = None if request.method == "GET" else response
         return response
@@ -104,7 +115,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
             outcome = outcome_of(failure)
         finally:
             reuse.end(keep=named)
-        outcome = read_again(outcome, said.response, sent.reference)
+        outcome = read_again(outcome, said.response, sent.reference, said.sent)
         return await self._checked(outcome, booking, sent, reused=reuse.reused)
 
     async def _checked(self, outcome: Outcome, booking: Booking, sent: Booking, *, reused: bool = False) -> Outcome:
@@ -176,6 +187,9 @@ class ConnectedPms(Struct, frozen=True, eq=False):
 
 MAX_READINGS: Final = 4
 
+_FROM_A_CACHE: Final = Deferred(
+    SEARCH_UNPROVEN, "A cache answered in place of the PMS, by what was there some time ago."
+)
 _UNSTEADY: Final = Deferred("pms_list_changing", "The PMS's list of reservations changed each time while it was read.")
 
 
@@ -184,23 +198,25 @@ async def steady(look_up: Callable[[Send], Awaitable[LookupOutcome]], send: Send
 
     A list that comes in pages is believed only where it did not change while it was read. A booking that is cancelled, or moved,
     while pages are read shifts those after it: ours may slip from a page that was not read yet to one that was. So an absence is
-    read again until two readings in turn brought the same pages."""
+    read again until two readings in turn brought the same pages. A list from a cache (`Age`) may be from before the create."""
     before: list[bytes] | None = None
     for _ in range(MAX_READINGS):
-        pages: list[tuple[str, bytes]] = []
+        pages: list[tuple[str, bytes, float]] = []
 
-        async def noted(request: Request, into: list[tuple[str, bytes]] = pages) -> Response:
+        async def noted(request: Request, into: list[tuple[str, bytes, float]] = pages) -> Response:
             response = await send(request)
-            into.append((request.url, _listed(response.content)))
+            into.append((request.url, _listed(response.content), number(response.header("age") or "") or 0.0))
             return response
 
         found = await look_up(noted)
         if not isinstance(found, Absent):
             return found
-        urls = Counter(url for url, _ in pages)
+        if any(age for *_, age in pages):
+            return _FROM_A_CACHE
+        urls = Counter(url for url, *_ in pages)
         if max(urls.values(), default=0) < 2:  # noqa: PLR2004 - one page is as it was at one moment
             return found
-        shown = [page for url, page in pages if urls[url] > 1]
+        shown = [page for url, page, _ in pages if urls[url] > 1]
         if shown == before:
             return found
         before = shown

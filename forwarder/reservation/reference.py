@@ -4,12 +4,15 @@ It is derived from the request id alone, and is as unique: its first 24 characte
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from html import unescape
+from itertools import islice
 from typing import Final
+from unicodedata import combining, normalize
 
 _LEAST: Final = 24
-_NO_WORD: Final = re.compile(r"[\W_]+")
-_BETWEEN_WORDS: Final = re.compile(r"[^\w-]+")
+_BETWEEN_WORDS: Final = re.compile(r"[\W_]+")
 _KNOWN_BY: Final = 20
 """How many letters and digits identify our reference if a PMS cut the rest off: no two ids share them."""
 _ANY: Final = re.compile(
@@ -48,13 +51,14 @@ AS_IT_IS: Final = ReferenceForm()
 
 
 def is_reference(shown: object, ours: str) -> bool:
-    """Whether `shown` is our reference: unchanged, in other case, without punctuation, cut by the PMS, or as a word of a text."""
+    """Whether `shown` is or contains our reference: unchanged, in other case, with other punctuation, escaped for HTML, cut by the
+    PMS, behind a prefix of its own, or in a text."""
     if shown == ours:  # nearly always
         return True
     if not isinstance(shown, str):
         return False
-    wanted = _bare(ours)
-    return any(_is_same(_bare(word), wanted) for word in (shown, *_BETWEEN_WORDS.split(shown)))
+    wanted, words = _bare(ours), _words(unescape(shown))
+    return any(_begins(islice(words, start, None), wanted) for start in range(len(words)))
 
 
 def names_another(text: str, ours: str) -> bool:
@@ -67,5 +71,21 @@ def _is_same(found: str, wanted: str) -> bool:
     return found == wanted or (len(found) >= _KNOWN_BY and wanted.startswith(found))
 
 
+def _begins(words: Iterable[str], wanted: str) -> bool:
+    """Whether the first of `words` together are `wanted`, or as much of it as identifies it."""
+    found = ""
+    for word in words:
+        found += word
+        if not wanted.startswith(found) or _is_same(found, wanted):
+            break
+    return _is_same(found, wanted)
+
+
+def _words(text: str) -> list[str]:
+    # A Turkish PMS has İ for the capital of i: its dot is a sign of its own in NFKD.
+    plain = "".join(each for each in normalize("NFKD", text.casefold()) if not combining(each))
+    return [word for word in _BETWEEN_WORDS.split(plain) if word]
+
+
 def _bare(text: str) -> str:
-    return _NO_WORD.sub("", text).casefold()
+    return "".join(_words(text))

@@ -85,8 +85,8 @@ MUTANTS: Final = (
         "exists-already-is-a-no",
         "A PMS that says that our reference exists already is believed to have refused.",
         _OUTCOMES,
-        "        _IT_EXISTS.search(said) is not None and not names_another(said, reference) for said in sayings\n",
-        "        False for said in sayings\n",
+        "exists.search(said) is not None and not names_another(said, reference) for said in sayings",
+        "False for said in sayings",
         ("NextReplies", "Repeats"),
     ),
     Mutant(
@@ -187,8 +187,8 @@ MUTANTS: Final = (
         "reference-in-capitals",
         "A reference that the PMS keeps in capitals is not recognised.",
         "forwarder/reservation/reference.py",
-        '    return _NO_WORD.sub("", text).casefold()',
-        '    return _NO_WORD.sub("", text)',
+        'normalize("NFKD", text.casefold())',
+        'normalize("NFKD", text)',
         ("NextReplies", "Keeps"),
     ),
     Mutant(

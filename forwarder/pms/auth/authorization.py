@@ -6,7 +6,7 @@ Private to the seam. An adapter says how its authorization server is asked, and 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
@@ -16,6 +16,7 @@ from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import harmless, unexpected
 from forwarder.pms.http.response import Response, hold_off_asked
 from forwarder.process.clock import Clock
+from forwarder.reservation.parsing import decimal
 
 AskServer = Callable[[Grant | None, Send], Awaitable[Grant]]
 """Asks the authorization server for the grant that follows the one given. Raises `NotSent` where it gives none."""
@@ -101,20 +102,21 @@ class _Token(BaseModel):
     model_config = ConfigDict(hide_input_in_errors=True)
 
     access_token: StrictStr = Field(min_length=1, validation_alias=AliasChoices("access_token", "token"))
-    refresh_token: StrictStr | None = None
-    expires_in: int | None = Field(None, validation_alias=AliasChoices("expires_in", "expiresIn"))
+    refresh_token: Any = None
+    expires_in: Any = Field(None, validation_alias=AliasChoices("expires_in", "expiresIn"))
 
 
 _LONGEST_LIFE: Final = 366 * 24 * 3600
 
 
 def granted(response: Response, refresh_token: str | None, now: datetime) -> Grant:
-    """The grant in the response of an authorization server. `refresh_token`: stays in force if the response brings no other. Raises
-    `NotSent` if there is no token in it."""
+    """The grant in the response of an authorization server; what else is in it must not lose the tokens. `refresh_token`: stays in
+    force if the response brings no other. Raises `NotSent` if there is no token in it."""
     try:
         token = _Token.model_validate_json(response.json_text)
     except ValidationError:
         raise NotSent("pms_answer_not_understood", "The authorization server's answer holds no token.") from None
-    life = token.expires_in
-    ends = now + timedelta(seconds=life) if life is not None and 0 <= life <= _LONGEST_LIFE else None
-    return Grant(token.access_token, token.refresh_token or refresh_token, ends, granted_at=now)
+    life, renewed = decimal(token.expires_in), token.refresh_token
+    ends = now + timedelta(seconds=float(life)) if life is not None and 0 <= life <= _LONGEST_LIFE else None
+    following = renewed if isinstance(renewed, str) and renewed else refresh_token
+    return Grant(token.access_token, following, ends, granted_at=now)

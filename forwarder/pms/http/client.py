@@ -281,6 +281,9 @@ class _Push(Struct, frozen=True, eq=False):
                 too_late = self.loop.time() + pause >= self.deadline
                 if not error.passing or tries >= self.policy.max_tries or too_late:
                     raise
+            except NoResponse as error:
+                error.status = 0 if request.method == "GET" else error.status
+                raise
             else:
                 return self._received(response)
             await self.clock.sleep(pause)
@@ -290,5 +293,6 @@ class _Push(Struct, frozen=True, eq=False):
         if may_ask_for_pause(response) and (seconds := hold_off_asked(response, self.clock.now())) > 0.0:
             self.pace.hold_off(seconds)
         if len(response.content) > MAX_RESPONSE_BYTES:
-            raise NoResponse("pms_answer_too_large", f"The PMS answered with more than {MAX_RESPONSE_BYTES} bytes.")
+            detail = f"The PMS answered with more than {MAX_RESPONSE_BYTES} bytes."
+            raise NoResponse("pms_answer_too_large", detail, response.status_code)
         return response

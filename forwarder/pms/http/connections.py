@@ -64,12 +64,15 @@ class Connection(asyncio.Protocol):
         self._pending = pending = self._loop.create_future()
         self.expires = until
         await pending
-        if self._failure is not None:
-            try:
+        try:
+            if self._failure is not None:
                 raise self._failure
-            finally:
-                self._failure = None  # which knows this frame: a cycle
-        return self._reader.response()
+            return self._reader.response()
+        except NoResponse as error:
+            error.status = self._reader.status
+            raise
+        finally:
+            self._failure = None  # which knows this frame: a cycle
 
     def ended(self) -> NotSent:
         return refused_certificate() if self._refused else unreachable("the connection ended before anything was sent")

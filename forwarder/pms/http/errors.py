@@ -24,12 +24,14 @@ class NotSent(Exception):
 
 
 class NoResponse(Exception):
-    """Something may have reached the PMS, and no whole response came back."""
+    """Something may have reached the PMS, and no whole response came back. `status`: of the response that began, unless a GET's;
+    0 for none."""
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: str, detail: str, status: int = 0) -> None:
         super().__init__(reason, detail)
         self.reason = reason
         self.detail = detail
+        self.status = status
 
 
 def unreachable(why: str) -> NotSent:

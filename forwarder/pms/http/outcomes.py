@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from forwarder.reservation.reference import names_another
 
 _NO = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
 _REASONS: Final = ("detail", "message", "error_description", "reason", "title", "error")
+_FAILED: Final = re.compile("error|fail(ed|ure)?|[45][0-9]{2}", re.IGNORECASE)
 _NOT_HERE = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE}
 _NOTHING_HERE: Final = (
     "The PMS has nothing at this address (HTTP {status}). Ask the operator whether the account's base URL is right."
@@ -30,6 +32,7 @@ _NO_REASON: Final = (
     "The PMS refused the request without saying why (HTTP {status}). Check propertyId, roomId, the dates, the guest and the "
     "price; if they are right, ask the operator to check the account."
 )
+_GAVE_UP: Final = {HTTPStatus.REQUEST_TIMEOUT, 499}  # the latter: nginx, and gateways of gRPC
 _NOT_LET_IN = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED}
 
 
@@ -38,8 +41,8 @@ def outcome_of(failure: NotSent | NoResponse) -> Deferred | InDoubt:
     match failure:
         case NotSent():
             return Deferred(failure.reason, failure.detail, failure.retry_after_seconds)
-        case NoResponse():
-            return InDoubt(failure.reason, failure.detail)
+        case NoResponse(status=status):
+            return InDoubt(failure.reason, failure.detail, made=_is_made(status), status=status or None)
 
 
 def harmless(outcome: Deferred | InDoubt) -> Deferred:
@@ -52,7 +55,15 @@ def harmless(outcome: Deferred | InDoubt) -> Deferred:
 def not_understood(response: Response, pms_id: str | None = None) -> InDoubt:
     """A response with the right status and the wrong form. `pms_id`: the id that it gives nevertheless."""
     detail = f"The PMS answered HTTP {response.status_code} with a body that is not as agreed."
-    return InDoubt("pms_answer_not_understood", detail, made=_is_success(response), pms_reservation_id=pms_id)
+    return InDoubt("pms_answer_not_understood", detail, made=_is_made(response.status_code), pms_reservation_id=pms_id)
+
+
+def says_no(body: Any) -> bool:
+    """Whether a body says that there was no success, whatever status came with it."""
+    if not isinstance(body, dict):
+        return False
+    failed = _FAILED.fullmatch(str(body.get("status"))) is not None
+    return failed or False in (body.get("success"), body.get("ok")) or bool(body.get("error") or body.get("errors"))
 
 
 def gateway_failure(_response: Response) -> None:
@@ -63,17 +74,17 @@ def is_ambiguous(status: int) -> bool:
     """Whether nothing follows from that status alone about a request that creates: proxies, caches and PMSs send it for requests
     that were carried out, as well as for others."""
     redirected = HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST
-    return redirected or status == HTTPStatus.REQUEST_TIMEOUT or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return redirected or status in _GAVE_UP or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def _is_success(response: Response) -> bool:
-    return HTTPStatus.OK <= response.status_code < HTTPStatus.MULTIPLE_CHOICES
+def _is_made(status: int) -> bool:
+    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
 
 
 def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
     """The outcome of a response that the adapter did not decide, by its status alone.
 
-    Any redirect, 408 and 5xx is a doubt, whatever its headers: proxies and caches send them for a request that the PMS carries out.
+    Any redirect, 408, 499 and 5xx is a doubt, whatever its headers: proxies and caches send them for a request that is carried out.
     Deferred, never Rejected, where an operator can repair the account (credential, address): nothing is lost meanwhile.
     """
     status, wait = response.status_code, retry_after(response, now)
@@ -83,8 +94,8 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
         case HTTPStatus.SERVICE_UNAVAILABLE:
             detail = "The PMS, or a gateway in front of it, was not in service while it had the request (HTTP 503)."
             return InDoubt("pms_unavailable", detail, wait)
-        case HTTPStatus.REQUEST_TIMEOUT:
-            detail = "The PMS, or a gateway in front of it, gave up waiting (HTTP 408)."
+        case _ if status in _GAVE_UP:
+            detail = f"The PMS, or a gateway in front of it, gave up waiting (HTTP {status})."
             return InDoubt("pms_timed_out_reading", detail, wait)
         case _ if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
             detail = f"The PMS answered with a redirect (HTTP {status}); check the account's base URL."
@@ -96,14 +107,14 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
             # Which may be the PMS's no to the reservation, or the answer of some other server. Nothing was made.
             said = _NOTHING_HERE if status in _NOT_HERE else _NO_REASON
             return Deferred("pms_refused_request", said.format(status=status))
-        case _ if _is_success(response):
+        case _ if _is_made(status):
             return not_understood(response)
         case _:
             return InDoubt("pms_failed", f"The PMS failed while it had the request (HTTP {status}).", wait)
 
 
-def read_again(outcome: Outcome, response: Response | None, reference: str) -> Outcome:
-    """`outcome` of a create that was last answered by `response`, with what any kind's response may say besides.
+def read_again(outcome: Outcome, response: Response | None, reference: str, sent: bytes = b"") -> Outcome:
+    """`outcome` of a create, the body `sent`, that was last answered by `response`, with what any kind's response may say besides.
 
     "This reference exists already" is no refusal: nobody else has our reference. An answer that names the reference of another
     submission was meant for that one, and says nothing about ours.
@@ -116,8 +127,8 @@ def read_again(outcome: Outcome, response: Response | None, reference: str) -> O
         if is_anothers:  # and so is the id in it
             outcome = replace(outcome, made=False, pms_reservation_id=None)
         return replace(outcome, status=response.status_code)
-    if response.status_code in _MAY_EXIST:
-        return _unless_it_exists(outcome, _sayings(response), reference, response.status_code)
+    if response.status_code in _OK or HTTPStatus.BAD_REQUEST <= response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return _unless_it_exists(outcome, _sayings(response), reference, response.status_code, sent)
     return outcome
 
 
@@ -127,26 +138,47 @@ def read_words(outcome: Outcome, reference: str) -> Outcome:
     return _unless_it_exists(outcome, [str(said)], reference)
 
 
-def _unless_it_exists(outcome: Outcome, sayings: Iterable[str], reference: str, status: int | None = None) -> Outcome:
-    if not isinstance(outcome, Rejected | Deferred) or not any(
-        _IT_EXISTS.search(said) is not None and not names_another(said, reference) for said in sayings
-    ):
+def _unless_it_exists(
+    outcome: Outcome, sayings: Iterable[str], reference: str, status: int | None = None, sent: bytes = b""
+) -> Outcome:
+    if not isinstance(outcome, Rejected | Deferred):
+        return outcome
+    exists = _it_exists("|".join([_REFERENCE, *_fields_with(reference, sent)]))
+    if not any(exists.search(said) is not None and not names_another(said, reference) for said in sayings):
         return outcome
     answered = "" if status is None else f" (HTTP {status})"
     detail = f"The PMS says that it has a reservation with our reference already{answered}."
     return InDoubt("pms_has_it", detail, made=True, status=status)
 
 
-_MAY_EXIST: Final = {HTTPStatus.OK, HTTPStatus.CREATED, *_NO}
+def _fields_with(reference: str, sent: bytes) -> Iterator[str]:
+    """Patterns of the names under which a body has our reference as the whole value: what the PMS may call it. Not of short ones,
+    such as `code`, which may be the name of anything."""
+    value = re.escape(reference)
+    for found in re.finditer(
+        rf'"([\w.-]+)"\s*:\s*"{value}"|(?:^|&)([\w.-]+)={value}(?![^&])', sent.decode("utf-8", "replace")
+    ):
+        words = _WORDS_OF_A_NAME.findall(found[1] or found[2])
+        if len(words) > 1:
+            yield r"[\s_-]?".join(words)
+
+
+@lru_cache(maxsize=64)
+def _it_exists(reference: str) -> re.Pattern[str]:
+    return re.compile(rf"({reference})[^.]{{0,80}}{_EXISTS}|{_EXISTS}[^.]{{0,80}}({reference})", re.IGNORECASE)
+
+
+_OK: Final = {HTTPStatus.OK, HTTPStatus.CREATED}
+_WORDS_OF_A_NAME: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _REFERENCE: Final = (
-    r"(reference|external[\s_-]?(booking[\s_-]?)?id|confirmation[\s_-]?code|customer[\s_-]?user[\s_-]?id|third[\s_-]?party"
-    r"[\s_-]?(identifier|id)|channel[\s_-]?(reservation|booking)[\s_-]?id|idempotency[\s_-]?key|\brsv_[a-z2-7]{8,})"
+    r"r[eé]f[eé]r[eéê]n(ce|cia|z)|(external|channel|partner|agent|ota|source|third[\s_-]?party)[\s_-]?"
+    r"((booking|reservation)[\s_-]?)?(id|identifier|code|number|ref)(?![a-z])|confirmation[\s_-]?(code|number)"
+    r"|customer[\s_-]?user[\s_-]?id|idempotency[\s_-]?key|\brsv_[a-z2-7]{8,}"
 )
 _EXISTS: Final = (
-    r"(already|(?<!not)(?<!not[\W_])(?<!n't )exists?(?![a-z])|duplicate|has been taken|not (be )?unique|must be unique"
-    r"|in use)"
+    r"(already|(?<!not)(?<!not[\W_])(?<!n't )exists?(?![a-z])|duplicate|(?<![a-z])taken(?![a-z])|not[\s_](be )?unique"
+    r"|must be unique|in use|in[\s_-]progress|bereits|\b(ya|já|déjà|già)\b)"
 )
-_IT_EXISTS: Final = re.compile(rf"{_REFERENCE}[^.]{{0,80}}{_EXISTS}|{_EXISTS}[^.]{{0,80}}{_REFERENCE}", re.IGNORECASE)
 _READ_BYTES: Final = 20_000
 
 

@@ -158,6 +158,7 @@ class ResponseReader:
     """The responses that come over one connection, one after the other: `begin`, `feed` until it is True, `response`.
 
     `reusable`: after a response, whether another may come; not where it ends with the connection, or was followed by more bytes.
+    `status`: of the response as soon as its head is there, else 0.
     Informational responses (1xx) are skipped. `close` it in the end. It raises `NoResponse`: `pms_broke_protocol` for what is not
     HTTP/1.1, or is compressed in a way that is not read here; `pms_connection_lost` for more than the limits.
     """
@@ -173,7 +174,7 @@ class ResponseReader:
     def begin(self, *, bodiless: bool = False) -> None:
         """Forgets the previous response. `bodiless`: the next one answers a HEAD, and has no body even if its head declares one."""
         self._bodiless = bodiless
-        self._status = 0
+        self.status = 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._coding = b""
         self._body: list[bytes] = []
@@ -206,9 +207,9 @@ class ResponseReader:
         """The response, which is whole. Raises `NoResponse` where it cannot be decoded."""
         content = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if self._coding in _AS_IT_IS or not content:
-            return Response(self._status, self._headers, content)
+            return Response(self.status, self._headers, content)
         kept = [header for header in self._headers if header[0].lower() not in _OF_THE_CODING]
-        return Response(self._status, kept, _decoded(content, self._coding, self._max_bytes))
+        return Response(self.status, kept, _decoded(content, self._coding, self._max_bytes))
 
     @property
     def received(self) -> int:
@@ -240,9 +241,10 @@ class ResponseReader:
         parser = self._parser
         if parser is None:
             return
-        self._status = parser.get_status_code()
-        if self._status < _FIRST_FINAL:
+        status = parser.get_status_code()
+        if status < _FIRST_FINAL:
             return
+        self.status = status
         self._in_body = True
         for name, text in self._headers:
             match name.lower():
@@ -264,14 +266,14 @@ class ResponseReader:
 
     def on_message_complete(self) -> None:
         parser = self._parser
-        if parser is None or self._status < _FIRST_FINAL:
+        if parser is None or self.status < _FIRST_FINAL:
             return
         self._whole = True
         self.reusable = self.reusable and parser.should_keep_alive()
 
     def _announced(self, value: bytes) -> None:
         size = whole_number(value.decode("latin-1").strip())
-        if not self._bodiless and self._status not in _BODILESS and (size is None or size > self._max_bytes):
+        if not self._bodiless and self.status not in _BODILESS and (size is None or size > self._max_bytes):
             self._refuse(connection_lost(f"a response of {value[:20].decode('latin-1')} bytes"))
 
     def _refuse(self, error: NoResponse) -> None:

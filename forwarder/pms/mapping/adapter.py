@@ -45,6 +45,7 @@ from forwarder.pms.mapping.response import (
     answer_to,
     body_of,
     confirmed_by_id,
+    ends_unclearly,
     found_among,
     hides_what_is_ours,
     id_of,
@@ -255,8 +256,8 @@ class MappedAdapter:
             if number == 1 or pages.by != "lastId":  # by last id, later pages may count only what follows
                 shown = None if pages.count is None else value_at(body, pages.count)
                 count = shown if isinstance(shown, int) and not isinstance(shown, bool) else None
-            if pages.more is not None and not isinstance(value_at(body, pages.more), bool):
-                return Deferred("pms_answer_not_understood", "The PMS does not say whether its list has another page.")
+            if ends_unclearly(pages, items, body, number if pages.by == "page" else seen, count):
+                return unclear or Deferred("pms_answer_not_understood", "Where the PMS's list ends is not clear.")
             step = self._next_page(pages, items, body, number, seen, count)
             if step is None:
                 return unclear or Absent()
@@ -299,7 +300,7 @@ class MappedAdapter:
         if pages.more is not None and value_at(body, pages.more) is False:
             return None
         read = number if pages.by == "page" else seen
-        if pages.more is None and (not items or (count is not None and read >= count)):
+        if pages.more is None and (not items or read == count):
             return None
         if pages.by == "lastId":
             return id_of(self._mapping.reservation, items[-1])

@@ -40,6 +40,8 @@ def read_document(text: str) -> tuple[Any, Mapping[Loc, int]]:
         mark = error.problem_mark
         where = f"line {mark.line + 1}: " if mark is not None else ""
         raise DocumentFault([f"{where}is not YAML: {error.problem}"]) from error
+    except RecursionError:
+        raise DocumentFault(["nested too deeply"]) from None
     except yaml.YAMLError as error:
         raise DocumentFault([f"is not YAML: {error}"]) from error
     if root is None:

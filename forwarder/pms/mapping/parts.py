@@ -33,6 +33,7 @@ _TOKEN = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _OWN_HEADERS: Final = frozenset(
     {"authorization", "host", "content-length", "content-type", "transfer-encoding", "connection"}
 )
+_ZONED = re.compile(r":\d\d(\.\d+)? ?(Z|[+-]\d\d:?\d\d)$", re.IGNORECASE)
 _SAMPLE = date(2031, 12, 25)
 _LONGEST_TEXT: Final = 2_000
 
@@ -343,6 +344,12 @@ class Shown(Table):
         if self.date_format is not None and self.arrival is None and self.departure is None:
             raise nonsense("dateFormat: is for `arrival` and `departure`, and neither is there")
         return self
+
+    def may_be(self, value: Any, day: str) -> bool:
+        """Whether `value` is that day; a moment with a zone may be of the day before or after, where the property is."""
+        seen = self.day(value)
+        days = 1 if isinstance(value, str) and _ZONED.search(value) else 0
+        return seen is not None and abs(date.fromisoformat(seen) - date.fromisoformat(day)).days <= days
 
     def day(self, value: Any) -> str | None:
         """A day that the PMS shows, as 2027-01-31; None if it is no day in that format."""

@@ -7,10 +7,10 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from forwarder.pms.fields import as_text
-from forwarder.pms.http.outcomes import harmless, not_understood
+from forwarder.pms.http.outcomes import harmless, not_understood, says_no
 from forwarder.pms.http.response import Response
 from forwarder.pms.mapping.model import PmsMapping
-from forwarder.pms.mapping.operations import Operation
+from forwarder.pms.mapping.operations import Operation, Pages
 from forwarder.pms.mapping.parts import Rule, Shown
 from forwarder.pms.mapping.values import MISSING, same, value_at
 from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
@@ -38,7 +38,7 @@ def body_of(response: Response) -> Any:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A response to an operation. `meaning`: True: it succeeded; a rule: what that says; None: the mapping does not know; False:
-    it contradicts itself, with `success.when` in a status of no success, or together with a rule."""
+    it contradicts itself: `success.when` with a rule or in a status of no success, or a no in a status of success."""
 
     response: Response
     body: Any
@@ -52,7 +52,7 @@ def answer_to(mapping: PmsMapping, operation: Operation, response: Response) -> 
     if success.says(body):
         meaning = meaning is None and response.status_code in success.status
     elif meaning is None and success.passes(response.status_code, body):
-        meaning = True
+        meaning = not says_no(body)
     return Answer(response, body, meaning)
 
 
@@ -141,16 +141,16 @@ def _has_our_id(shown: Shown, item: Any, booking: Booking) -> bool:
 
 
 def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
-    """Whether a reservation has the same days and guest, and no reference: then it may be ours."""
+    """Whether a reservation has the same days and guest, or shows neither guest nor reference, and is not known to be another's."""
     shown = mapping.reservation
     if None in (shown.arrival, shown.departure, shown.email):
         return False
-    email = value_at(item, shown.email or "")
+    email, reference = value_at(item, shown.email or ""), _reference_in(shown, item)
+    no_email = not (isinstance(email, str) and email.strip())
     return (
-        isinstance(email, str)
-        and bool(email.strip())
+        not (no_email and reference and booking.guest.get("email"))
         and _is_alike(shown, item, booking)
-        and not _names_another(_reference_in(shown, item), booking)
+        and not _names_another(reference, booking)
         and state_of(shown, item) != "cancelled"
     )
 
@@ -163,6 +163,17 @@ def hides_what_is_ours(mapping: PmsMapping, item: Any) -> bool:
     if shown.email is None or value_at(item, shown.email) is MISSING:
         return True
     return None in _days(shown, item)
+
+
+def ends_unclearly(pages: Pages, items: Sequence[Any], body: Any, read: int, count: int | None) -> bool:
+    """Whether a page says too little, or contradictory things, of those after it. `read`: the pages, or reservations, until now."""
+    if pages.by == "cursor":
+        cursor = value_at(body, pages.next or "")
+        return cursor is True or isinstance(cursor, float | dict | list)
+    if pages.more is None:
+        return not items and count is not None and read < count
+    more = value_at(body, pages.more)
+    return not isinstance(more, bool) or (more and not items and pages.by == "lastId")
 
 
 def found_among(
@@ -252,8 +263,9 @@ def _names_another(text: Any, booking: Booking) -> bool:
 
 def _is_alike(shown: Shown, item: Any, booking: Booking) -> bool:
     """Whether the days are the same, and the guest if the PMS shows one."""
-    if _days(shown, item) != [booking.fields["arrivalDate"], booking.fields["departureDate"]]:
-        return False
+    for path, asked in ((shown.arrival, "arrivalDate"), (shown.departure, "departureDate")):
+        if path is None or not shown.may_be(value_at(item, path), booking.fields[asked]):
+            return False
     email = MISSING if shown.email is None else value_at(item, shown.email)
     ours = booking.guest.get("email")
     if not (isinstance(email, str) and email.strip() and isinstance(ours, str) and ours.strip()):

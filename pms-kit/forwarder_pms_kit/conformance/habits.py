@@ -111,6 +111,7 @@ HABITS: Final[Mapping[str, Habit]] = {
     "reference-in-a-text": Habit(kept=_in_a_text),
     "reference-cut-answer-lost": Habit(LOST, kept=_cut),
     "reference-upper-case-answer-lost": Habit(LOST, kept=bytes.upper),
+    "reference-prefixed-answer-lost": Habit(LOST, kept=lambda ours: b"HA-" + ours),
     "exists-409": Habit(LOST, again=say(409, _EXISTS), shows_after=3600.0),
     "exists-409-at-once": Habit(say(409, _EXISTS)),
     "exists-422-at-once": Habit(say(422, _TAKEN)),

@@ -103,6 +103,7 @@ _AFTER_A_LOSS: Final = (
     ),
     *("202-and-made-90-s-later", "201-and-shows-late", "garbage", "answer-of-somebody-else", "shown-twice"),
     *("reference-replaced", "reference-cut-answer-lost", "reference-upper-case-answer-lost"),
+    "reference-prefixed-answer-lost",
     *("exists-409", "exists-409-at-once", "exists-422-at-once"),
     *("500", "503", "503-with-retry-after", "408", "302", "303"),
 )
@@ -140,12 +141,12 @@ TAKEN_BACK: Final[Mapping[str, tuple[str, Mapping[str, object], str]]] = {
     ),
     "`exists already` is a yes": (
         "hostaway",
-        {f"{_OUTCOMES}._IT_EXISTS": re.compile("(?!)")},
+        {f"{_OUTCOMES}._it_exists": lambda _: re.compile("(?!)")},
         "exists-409-at-once exists-422-at-once",
     ),
     "a 2xx that cannot be read is a yes": (
         "hostaway",
-        {f"{_OUTCOMES}._is_success": lambda _: False},
+        {f"{_OUTCOMES}._is_made": lambda _: False},
         "201-and-shows-late",
     ),
     "our reference is known in other forms": (

@@ -90,6 +90,18 @@ async def test_pages_are_not_kept_to_be_compared() -> None:
     assert (pms.asked, most <= 2) == (18, True), most
 
 
+@pytest.mark.parametrize(("age", "found"), [(b"0", Absent), (b"old", Absent), (b"1", Deferred), (b"600", Deferred)])
+async def test_what_a_cache_shows_may_be_from_before_the_create(age: bytes, found: type) -> None:
+    async def one(send: Send) -> LookupOutcome:
+        await send(Request("GET", "https://pms.test/bookings"))
+        return Absent()
+
+    async def cached(_: Request) -> Response:
+        return Response(200, [(b"Age", age)], b'{"data":[]}')
+
+    assert isinstance(await steady(one, cached), found)
+
+
 @pytest.mark.parametrize("bookings", [[], ["o0"]])
 async def test_one_page_is_as_it_was_at_one_moment(bookings: list[str]) -> None:
     async def one(send: Send) -> LookupOutcome:

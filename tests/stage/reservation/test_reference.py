@@ -21,6 +21,12 @@ OTHER = "rsv_abcdefghijklmnopqrstuvwxyz234562"
         f" {OURS} ",
         f"Booked online, {OURS}, thank you",
         f"ref:{OURS}",
+        f"HA-{OURS}",
+        f"API_{OURS}",
+        f"{OURS}-1",
+        OURS.upper().replace("I", "İ"),
+        f"Reference: {OURS.replace('_', chr(92) + '_')}",
+        f"Reference: {OURS.replace('_', '&#95;')}&lt;br&gt;",
     ],
 )
 def test_what_is_ours(shown: str) -> None:

@@ -39,13 +39,33 @@ EXIST = [
     '{"errors": [{"field": "external_id", "messages": ["has been taken"]}]}',
     f'{{"reference": "{OURS}", "status": "duplicate reference"}}',
     "<error>The external reference exists already</error>",
+    '{"errors": {"external_reservation_id": ["has already been taken"]}}',
+    '{"errors": [{"code": "taken", "field": "externalId"}]}',
+    '{"errors": [{"code": "not_unique", "field": "partnerBookingId"}]}',
+    '{"error": "Another request with this idempotency key is in progress"}',
+    '{"message": "Die Referenz existiert bereits"}',
+    '{"message": "La referencia externa ya existe"}',
 ]
+
+
+@for_each(
+    "sent",
+    [
+        f'{{"guest":{{}},"reservation_code":"{OURS}","room":"7"}}',
+        f'[{{"reservationCode": "{OURS}"}}]',
+        f"room=7&reservation-code={OURS}",
+    ],
+)
+def test_a_pms_may_call_our_reference_as_the_request_did(sent: str) -> None:
+    no = Response(422, content=b'{"message": "The reservation code has already been taken."}')
+    assert isinstance(read_again(NO, no, OURS, sent.encode()), InDoubt)
+    assert read_again(NO, no, OURS, sent.replace(OURS, OTHERS).encode()) == NO
 
 
 @for_each("body", EXIST)
 def test_that_our_reference_exists_is_a_yes(body: str) -> None:
     outcomes: Sequence[Outcome] = (NO, LATER)
-    for status, outcome in product([200, 400, 409, 422], outcomes):
+    for status, outcome in product([200, 400, 403, 409, 412, 422], outcomes):
         read = read_again(outcome, Response(status, content=body.encode()), OURS)
         assert isinstance(read, InDoubt)
         assert (read.reason, read.made, read.status) == ("pms_has_it", True, status)
@@ -66,6 +86,8 @@ def test_that_our_reference_exists_is_a_yes(body: str) -> None:
         f'{{"message": "a reservation with reference {OTHERS} exists already in this room"}}',
         '{"message": "the rate for this reference does not exist"}',
         '{"code": "REFERENCE_NOT_EXISTING"}',
+        '{"message": "Die Referenz ist zu lang"}',
+        '{"message": "room 7 is taken by reservation 12"}',
     ],
 )
 def test_that_the_nights_are_taken_is_a_no(body: str) -> None:

@@ -8,9 +8,13 @@ from collections.abc import Callable, Mapping
 import pytest
 from pydantic_core import from_json
 
+from forwarder.pms.http.client import PmsClient, PushPolicy, Request
 from forwarder.pms.http.connections import ConnectionPool
 from forwarder.pms.http.errors import NoResponse
+from forwarder.pms.http.outcomes import outcome_of
 from forwarder.pms.http.response import MAX_RESPONSE_BYTES
+from forwarder.process.clock import SystemClock
+from forwarder.reservation.outcome import InDoubt
 from tests.support.network.raw_server import Caller, Script, raw_server
 from tests.support.network.transports import Way, ask
 
@@ -121,8 +125,30 @@ async def test_what_cannot_be_opened_is_in_doubt(
 ) -> None:
     answer = b"HTTP/1.1 200 OK\r\ncontent-encoding: %b\r\ncontent-length: %d\r\n\r\n%b" % (coding, len(body), body)
     async with way.server(saying(answer)) as server:
-        with pytest.raises(NoResponse, match="pms_broke_protocol"):
+        with pytest.raises(NoResponse, match="pms_broke_protocol") as failed:
             await ask(transport, server.url)
+    assert failed.value.status == 200
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"content-length: 90\r\n\r\n{",
+        b"transfer-encoding: chunked\r\n\r\n5\r\n{",
+        b"content-encoding: br\r\ncontent-length: 2\r\n\r\n{}",
+        b"content-length: 99999999\r\n\r\n",
+    ],
+    ids=["cut short", "in the middle of a chunk", "in an unknown coding", "too long"],
+)
+async def test_a_yes_whose_rest_is_lost_stays_a_yes(way: Way, transport: ConnectionPool, answer: bytes) -> None:
+    client = PmsClient(transport, SystemClock(), PushPolicy())
+    for method, status, made in (("POST", b"201", True), ("POST", b"502", False), ("GET", b"200", False)):
+        async with way.server(saying(b"HTTP/1.1 %b Said\r\n%b" % (status, answer))) as server:
+            with pytest.raises(NoResponse) as failed:
+                await client.push()(Request(method, server.url))
+        doubt = outcome_of(failed.value)
+        assert isinstance(doubt, InDoubt)
+        assert doubt.made is made
 
 
 FINAL = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}"

@@ -35,6 +35,7 @@ STATUSES: list[tuple[int, type[Deferred | InDoubt], str]] = [
     (418, Deferred, "pms_refused_request"),
     (425, Deferred, "pms_refused_request"),
     (429, Deferred, "pms_throttled"),
+    (499, InDoubt, "pms_timed_out_reading"),
     (500, InDoubt, "pms_failed"),
     (501, InDoubt, "pms_failed"),
     (502, InDoubt, "pms_failed"),

@@ -263,7 +263,6 @@ async def test_a_token_that_is_refused_is_renewed_once() -> None:
         (answered(500, b""), "pms_failed", None),
         (answered(200, b"<html>"), "pms_answer_not_understood", None),
         (answered(200, {"token": ""}), "pms_answer_not_understood", None),
-        (answered(200, {"token": "t", "expiresIn": "soon"}), "pms_answer_not_understood", None),
         (httpx.ReadTimeout("late"), "pms_timed_out", None),
         (httpx.ReadError("reset"), "pms_connection_lost", None),
     ],

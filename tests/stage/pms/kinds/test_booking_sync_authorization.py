@@ -105,16 +105,17 @@ async def test_a_token_is_renewed_before_it_ends() -> None:
     assert [str(request.url) == TOKEN for request in vendor.requests] == [True] + [False] * 4 + [True, False, False]
 
 
-@pytest.mark.parametrize("life", [None, -1, 10**12])
-async def test_a_life_that_makes_no_sense_is_not_relied_on(life: int | None) -> None:
+@pytest.mark.parametrize("life", [None, -1, 10**12, "3600s", "2027-01-31T00:00:00Z", [], True])
+async def test_a_life_that_makes_no_sense_is_not_relied_on(life: object) -> None:
     grants = MemoryGrants()
     await create(booking(), granted(expires_in=life), CLIENT, MADE, connection=account(grants))
     assert await grants.current("acme") == Grant("access-1", "refresh-1", None, NOW)
 
 
-async def test_a_refresh_token_that_did_not_change_is_used_again() -> None:
+@pytest.mark.parametrize("said", [None, "", False, {}])
+async def test_a_refresh_token_that_did_not_change_is_used_again(said: object) -> None:
     grants = MemoryGrants()
-    await create(booking(), granted(refresh_token=None), CLIENT, MADE, connection=account(grants))
+    await create(booking(), granted(refresh_token=said), CLIENT, MADE, connection=account(grants))
     kept = await grants.current("acme")
     assert kept is not None
     assert kept.refresh_token == "refresh-0"

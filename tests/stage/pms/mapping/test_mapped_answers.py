@@ -68,6 +68,32 @@ def deferred(outcome: object) -> str:
     return outcome.reason
 
 
+@for_each(
+    "flag",
+    [
+        {"success": False},
+        {"ok": 0, "message": "No."},
+        {"error": "timeout"},
+        {"errors": [{"message": "timeout"}]},
+        {"status": "failed"},
+        {"status": 500},
+    ],
+)
+async def test_a_200_that_says_no_is_neither_a_yes_nor_an_empty_list(flag: dict[str, Any]) -> None:
+    assert deferred(await found(FILTERED, (200, {"data": [], **flag}))) == "pms_answer_not_understood"
+    made = await created({"create": {**SHOWN["create"], "id": "id"}}, 200, {"id": 77, **flag})
+    assert isinstance(made, InDoubt)
+    assert (made.made, made.pms_reservation_id) == (True, None)
+
+
+@for_each(
+    "flag", [{"success": True, "error": None, "errors": []}, {"status": 0, "ok": 1}, {"status": "OK", "error": False}]
+)
+async def test_a_200_that_says_yes_is_one(flag: dict[str, Any]) -> None:
+    assert await found(FILTERED, (200, {"data": [], **flag})) == Absent()
+    assert await created({"create": {**SHOWN["create"], "id": "id"}}, 200, {"id": 77, **flag}) == Confirmed("77")
+
+
 async def test_a_bare_id_confirms() -> None:
     assert await created(LODGIFY_LIKE, 201, 70123) == Confirmed("70123")
     assert await created(LODGIFY_LIKE, 200, "R-5") == Confirmed("R-5")

@@ -130,6 +130,27 @@ async def test_a_list_that_is_not_read_to_its_end_says_nothing(answers: list[Any
     assert {request.url.host for request in pms.requests} == {"pms.test"}
 
 
+@for_each(
+    ("pages", "answers"),
+    [
+        ({"by": "offset", "query": "o", "count": "n"}, [{"data": [OTHER], "n": 3}, {"data": [], "n": 3}]),
+        ({"query": "p", "count": "n"}, [{"data": [OTHER], "n": 3}, {"data": [], "n": 3}]),
+        ({"by": "lastId", "query": "l", "count": "n"}, [{"data": [], "n": 3}]),
+        ({"by": "lastId", "query": "l", "more": "n"}, [{"data": [], "n": True}]),
+        *[({"by": "cursor", "query": "c", "next": "n"}, [{"data": [OTHER], "n": n}]) for n in (1.5, {"c": "x"}, True)],
+    ],
+)
+async def test_a_list_that_contradicts_itself_about_its_end_says_nothing(pages: Any, answers: list[Any]) -> None:
+    found = await find(paged(**pages), Asked(*((200, answer) for answer in answers * 2)))
+    assert isinstance(found, Deferred)
+    assert found.reason == "pms_answer_not_understood"
+
+
+async def test_a_count_that_is_too_small_ends_nothing() -> None:
+    pms = Asked((200, {"data": [OTHER], "n": 0}), (200, {"data": [MINE], "n": 0}))
+    assert isinstance(await find(paged(query="p", count="n"), pms), Confirmed)
+
+
 IN_TEXT: dict[str, Any] = {
     "create": {"path": "/b", "body": {"note": "notes"}, "referenceInNotes": True},
     "reservation": {"reference": "note", "status": {**STATES, "tentative": []}},
@@ -184,6 +205,21 @@ async def test_a_match_by_stay_never_confirms_and_tells_what_is_not_there() -> N
             assert "(9)" in found.detail
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "alike"),
+    [
+        ("2027-02-28T23:00:00.000Z", "2027-03-03T23:00:00Z", True),
+        ("2027-03-01T23:00:00-08:00", "2027-03-05 00:30:00+0100", True),
+        ("2027-02-28T23:00:00", "2027-03-03T23:00:00", False),
+        ("2027-02-27T23:00:00Z", "2027-03-03T23:00:00Z", False),
+    ],
+)
+async def test_a_moment_with_a_zone_may_be_of_the_next_day_at_the_property(first: str, last: str, alike: bool) -> None:
+    item = {"id": 9, "state": "Booked", "mail": booking().guest["email"], "from": first, "to": last}
+    found = await find(BY_STAY, Asked(*[(200, {"data": [item]}), (200, {"data": []})] * 2))
+    assert isinstance(found, Deferred if alike else Absent)
+
+
 BY_REFERENCE_OR_GUEST: dict[str, Any] = {
     **LISTED,
     "reservation": {**SHOWN, "arrival": "from", "departure": "to", "email": "mail"},
@@ -212,6 +248,31 @@ async def test_what_is_unclear_on_a_page_neither_hides_ours_on_a_later_one_nor_i
     unclear = await find(BY_REFERENCE_OR_GUEST, Asked(first, last))
     assert isinstance(unclear, Deferred)
     assert unclear.reason == ("pms_scope_too_small" if hidden else LOOKS_ALIKE)
+
+
+@for_each(
+    ("has_email", "mail", "reference", "alike"),
+    [
+        (True, None, None, True),
+        (True, "", "HA-7QX2", False),
+        (True, "else@where.example", None, False),
+        (False, None, "HA-7QX2", True),
+        (False, "else@where.example", "", True),
+        (False, None, f"rsv_{'3b' * 16}", False),
+    ],
+)
+async def test_what_shows_too_little_to_tell_whose_it_is_may_be_ours(
+    has_email: bool, mail: str | None, reference: str | None, alike: bool
+) -> None:
+    asked = booking()
+    if not has_email:
+        guest = {name: value for name, value in asked.guest.items() if name != "email"}
+        asked = replace(asked, fields={**asked.fields, "guest": guest})
+    days = {"from": asked.arrival.isoformat(), "to": asked.departure.isoformat()}
+    item = {"id": 8, "state": "Booked", "ref": reference, "mail": mail, **days}
+    pms = Asked(*[(200, {"data": [item]}), (200, {"data": []})] * 2)
+    async with pms_that(pms, base_url=BASE, options={"mapping": BY_REFERENCE_OR_GUEST}) as opened:
+        assert isinstance(await opened.find(asked), Deferred if alike else Absent)
 
 
 async def test_the_id_that_a_create_was_answered_with_is_not_ours_where_it_carries_anothers_reference() -> None:

@@ -235,6 +235,7 @@ def test_a_mistake_is_found_when_it_is_loaded(mapping: Any, fault: str) -> None:
         ("create:\n  path: /x\n  path: /y\n", "line 3: path is there twice"),
         ("create: &one\n  path: /x\nfind: *one\n", "line 1: & and \\* are not taken"),
         ("create: {path: [/x", "line 1: is not YAML"),
+        ("[" * 9_000, "nested too deeply"),
         ("", "the document is empty"),
         ("- create", "mapping: .*must be a table of names and values"),
     ],

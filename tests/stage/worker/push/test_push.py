@@ -165,6 +165,13 @@ async def test_an_earlier_push_is_judged_by_what_it_carried_whatever_the_pms_can
         assert isinstance(pushed.outcome, InDoubt)
 
 
+def test_two_credentials_that_are_objects_may_be_of_two_accounts() -> None:
+    ours, another = (
+        target_of("booking-sync", BASE_URL, f'{{"clientId":"app","refreshToken":"{of}"}}', FIND) for of in "ab"
+    )
+    assert not ours.same_pms(another)
+
+
 @pytest.mark.parametrize("capabilities", [KEY, FIND, ONLY_KEY, NEITHER])
 async def test_what_is_left_in_doubt_tells_what_it_carried(capabilities: Capabilities) -> None:
     pushed = await push_by(pusher_to(ScriptedPms(capabilities, UNSURE)), account(), work())
