@@ -13,7 +13,7 @@ from forwarder.pms.fields import becomes
 from forwarder.pms.mapping import kind as mapped
 from forwarder.pms.mapping.kind import MappedKind
 from forwarder.pms.mapping.model import PmsMapping, counted
-from forwarder.pms.port import AccountConnection, BadOptions, Capabilities
+from forwarder.pms.port import AccountConnection, BadOptions
 from forwarder.pms.registry import registered
 from forwarder.pms.rehearsal import table_of, trial_run
 from forwarder.process.clock import SystemClock
@@ -101,14 +101,6 @@ def base_url_of_kind(kind: str, options: Mapping[str, Any]) -> str:
     if mapping is None or mapping.base_url is None:
         raise BadOptions("Say where the PMS is, by --base-url.")
     return mapping.base_url
-
-
-def capabilities_of(kind: str, options: Mapping[str, Any]) -> Capabilities:
-    """The capabilities of an account of that kind with these options."""
-    mapping = mapping_of(kind, options)
-    if mapping is None:
-        return registered().kinds[kind].capabilities
-    return mapping.capabilities(mapping.with_defaults(options.get("settings", {}) if kind == "generic" else options))
 
 
 def mapping_of(kind: str, options: Mapping[str, Any]) -> PmsMapping | None:

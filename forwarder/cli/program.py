@@ -117,7 +117,7 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, (place, about) in {**COMMANDS, **GROUPS}.items():
         if name != called:
-            app.command(name, help=about)(_listed)
+            app.command(name, help=about)(lambda: None)  # only listed
         elif name in GROUPS:
             app.add_typer(_group(about, load(place)), name=name)
         else:
@@ -152,10 +152,6 @@ def _options(
     ] = False,
 ) -> None:
     """The options of the program itself."""
-
-
-def _listed() -> None:
-    """A placeholder for commands that were not called."""
 
 
 def _to_complete() -> Sequence[str]:

@@ -36,11 +36,9 @@ class Shares:
 
     def take(self, party: Hashable, amount: int = 1) -> bool:
         """Gives `amount` more to `party`, which returns it later; False, and gives nothing, if that exceeds its share."""
-        held, free = self._held.get(party, 0), self.free - amount
-        if free < 0 or (held and held + amount > _TIMES_FREE * free):
+        if not self.fits(party, amount):
             return False
-        self._held[party] = held + amount
-        self.free = free
+        self.overdraw(party, amount)
         return True
 
     def overdraw(self, party: Hashable, amount: int) -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.pms_catalog import capabilities_of, mapping_of, pms_kinds, try_out
+from forwarder.assembly.pms_catalog import mapping_of, pms_kinds, try_out
 from forwarder.assembly.roles.worker import grants_of
 from forwarder.observability.logging import configure_logging
 from forwarder.operate.command import credential_from, open_deployment, options_from
@@ -27,7 +27,7 @@ from forwarder.pms.accounts import connection_of
 from forwarder.pms.auth.grants import LentGrant
 from forwarder.pms.mapping.model import SOURCES, PmsMapping, source_of
 from forwarder.pms.port import BadOptions
-from forwarder.pms.registry import check_options
+from forwarder.pms.registry import check_options, registered
 from forwarder.tenancy.port import Account, CannotOpen
 from forwarder.tenancy.sealing import of_credential
 from forwarder_pms_kit.conformance import CHECKS, Check, Result, Site
@@ -220,7 +220,10 @@ async def with_own_credential(backend: Backend, account: Account, planned: Site)
 
 
 def _announce(kind: str, site: Site, whose: str) -> None:
-    can, sample = capabilities_of(kind, site.options), site.booking()
+    can, sample, mapping = registered().kinds[kind].capabilities, site.booking(), mapping_of(kind, site.options)
+    if mapping is not None:
+        given = site.options.get("settings", {}) if kind == "generic" else site.options
+        can = mapping.capabilities(mapping.with_defaults(given))
     site.stays.restart()
     undone = can.cancel and can.find_by_reference and not can.finds_by_stay
     where = f"property {sample.property_id}, room {sample.room_id}"

@@ -167,28 +167,15 @@ async def prepare_demo_world(backend: Backend, url: str, simulator: str, data_di
             await backend.tenancy.put_account(account)
         else:
             await backend.tenancy.change_account(there, account)
-    token = _last_token(data_dir / DEMO_ENV)
+    file = data_dir / DEMO_ENV
+    token = dotenv_values(file).get("FORWARDER_TOKEN") if file.exists() else None
     if not token or await backend.directory.key(token) is None:
         _, token = await backend.tenancy.add_key(WORKSPACE, scopes=ALL_SCOPES)
-    world = DemoWorld(url, token, data_dir)
-    _write_env(world)
-    return world
-
-
-def _last_token(path: Path) -> str | None:
-    return dotenv_values(path).get("FORWARDER_TOKEN") if path.exists() else None
-
-
-def _write_env(world: DemoWorld) -> None:
-    path = world.data_dir / DEMO_ENV
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(
-        f"export FORWARDER_URL={world.url}\n"
-        f"export FORWARDER_TOKEN={world.token}\n"
-        f"export FORWARDER_WORKSPACE={WORKSPACE}\n",
-        encoding="utf-8",
-    )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch(mode=0o600)
+    exported = {"FORWARDER_URL": url, "FORWARDER_TOKEN": token, "FORWARDER_WORKSPACE": WORKSPACE}
+    file.write_text("".join(f"export {name}={value}\n" for name, value in exported.items()), encoding="utf-8")
+    return DemoWorld(url, token, data_dir)
 
 
 Ready = Callable[[Backend, str], Awaitable[None]]
