@@ -30,9 +30,9 @@ LATE: Final = timedelta(minutes=1)
 OLD: Final = timedelta(minutes=30)
 """A submission that is pending for longer is reported."""
 _EVERYTHING: Final = "up"
+"""The role of a process with all stages."""
 _NAMED: Final = 5
 """Accounts that one line names."""
-"""The role of a process with all stages."""
 
 _Seen = Iterator[tuple[str, Mapping[str, Any]]]
 """Cases: the name of the condition, and the values of its texts."""
@@ -116,12 +116,7 @@ _CHECKED: Final = {
     "StoreFull": ("store_writes", "{where} failed to write in the last half minute"),
 }
 """Conditions that the snapshot itself may meet; otherwise the check of processes, and how its failure is said."""
-_NEEDED: Final = {
-    "NoIngress": "ingress",
-    "NoWorker": "worker",
-    "NoQuery": "query",
-    "BacklogUnknown": "housekeeping",
-}
+_NEEDED: Final = {"NoIngress": "ingress", "NoWorker": "worker", "NoQuery": "query", "BacklogUnknown": "housekeeping"}
 _CONSUMING: Final = "consuming"
 _EXPLAINS: Final = frozenset({"log", "store", "store_in_step_with_topics", "keys_in_step_with_store"})
 """The checks that explain why a process does not read its topic."""
@@ -196,11 +191,7 @@ def _losses(status: "DeploymentStatus") -> _Seen:
         yield "PartitionsRemoved", {"submissions": some(status.lost.unowned, "due submission")}
 
 
-_SET_ASIDE: Final = {
-    INTERNAL_ERROR: "ContainedFaults",
-    UNDECODABLE: "UnreadableMessages",
-    FORGED: "ForgedMessages",
-}
+_SET_ASIDE: Final = {INTERNAL_ERROR: "ContainedFaults", UNDECODABLE: "UnreadableMessages", FORGED: "ForgedMessages"}
 
 
 def _store(status: "DeploymentStatus") -> _Seen:
@@ -293,10 +284,8 @@ def _accounts(status: "DeploymentStatus") -> _Seen:
         if most is not None and retrying:
             yield "PushesFail", {**values, "credential": _credential(most[0])}
         if work.oldest_due_at is not None and now - work.oldest_due_at > LATE and not (alone or retrying):
-            flight = (
-                "" if throttled is None else (f", with {throttled.in_flight:,} of {throttled.limit:,} pushes under way")
-            )
-            at_work = f"{workers} workers run{flight}" if workers else "no worker runs"
+            flight = throttled and f", with {throttled.in_flight:,} of {throttled.limit:,} pushes under way"
+            at_work = f"{workers} workers run{flight or ''}" if workers else "no worker runs"
             yield "DueUnclaimed", {**values, "due": work.due, "age": span(now - work.oldest_due_at), "workers": at_work}
         if work.oldest_pending_at is not None and now - work.oldest_pending_at > OLD:
             yield "OldestPending", {**values, "age": span(now - work.oldest_pending_at)}

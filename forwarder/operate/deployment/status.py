@@ -325,12 +325,8 @@ def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Ite
     yield f"dead letters: {failed or 'none open'}", ""
     for endpoint in store.endpoints:
         work = endpoint.work
-        waits = (
-            ""
-            if work is None
-            else f", {some(work.pending, 'delivery', 'deliveries')} due since {iso(work.first_due_at)}"
-        )
-        yield printable(f"webhook {endpoint.id}: {endpoint.disabled_reason or 'enabled'}{waits}"), ""
+        waits = work and f", {some(work.pending, 'delivery', 'deliveries')} due since {iso(work.first_due_at)}"
+        yield printable(f"webhook {endpoint.id}: {endpoint.disabled_reason or 'enabled'}{waits or ''}"), ""
     secrets = ", ".join(f"{each.id} {each.state.value}" for each in store.secrets if each.needed)
     yield f"secrets: {secrets or 'none'}; cards are sealed to {', '.join(store.sealing_keys) or 'nothing'}", ""
     yield f"audit: {some(store.audit_entries, 'entry', 'entries')}", ""
@@ -370,10 +366,7 @@ def status_json(found: DeploymentStatus) -> dict[str, Any]:
         **picked(found, "at"),
         "well": not findings,
         "findings": [
-            {
-                **picked(each, "name=condition.name severity=condition.severity says mend"),
-                "runbook": each.condition.runbook,
-            }
+            picked(each, "name=condition.name severity=condition.severity says mend runbook=condition.runbook")
             for each in findings
         ],
         "log": {"fault": found.log_fault}

@@ -125,17 +125,12 @@ def _count(found: defaultdict[str, AccountOutcomes], consumed: ConsumedMessage) 
         return
     account = found[message.key.decode("utf-8", "replace").partition(":")[0]]
     account.kinds[kind.removeprefix(_LEADING).rpartition(".")[0]] += 1
-    if (began := _created_at(message.value)) is not None:
-        ended = moment_of(consumed.timestamp_ms)
-        account.seconds.append(max((ended - began).total_seconds(), 0.0))
-
-
-def _created_at(value: bytes) -> datetime | None:
-    """When the submission was accepted; None if the message is not one of ours."""
     try:
-        return moment(from_json(value)["reservation"]["createdAt"])
-    except (ValueError, KeyError, TypeError):
-        return None
+        began = moment(from_json(message.value)["reservation"]["createdAt"])
+    except (ValueError, KeyError, TypeError):  # not a message of ours
+        return
+    if began is not None:
+        account.seconds.append(max((moment_of(consumed.timestamp_ms) - began).total_seconds(), 0.0))
 
 
 _CLOSED: Final = "closed"

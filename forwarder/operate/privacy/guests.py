@@ -326,11 +326,11 @@ async def set_retention(
     ] = None,
 ) -> Shown:
     """Set the number of days after which a workspace's guests' data is removed. Takes effect within a quarter of an hour."""
-    given = {"reservation_days": ("--reservations", reservations), "dead_letter_days": ("--dead-letters", dead_letters)}
-    changes: dict[str, Any] = {
-        name: _days_of(option, text) for name, (option, text) in given.items() if text is not None
-    }
-    changes |= {} if deliveries is None else {"delivery_days": deliveries}
+    changes: dict[str, Any] = {} if deliveries is None else {"delivery_days": deliveries}
+    if reservations is not None:
+        changes["reservation_days"] = _days_of("--reservations", reservations)
+    if dead_letters is not None:
+        changes["dead_letter_days"] = _days_of("--dead-letters", dead_letters)
     if not changes:
         raise WrongUsage("Say what is to change: --reservations, --deliveries or --dead-letters.")
     async with open_deployment() as backend:

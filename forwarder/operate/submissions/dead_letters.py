@@ -13,15 +13,7 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import moment_if_given, open_deployment
-from forwarder.operate.output import (
-    Failed,
-    Shown,
-    WrongUsage,
-    fields_of,
-    json_line,
-    listed,
-    picked,
-)
+from forwarder.operate.output import Failed, Shown, WrongUsage, fields_of, json_line, listed, picked
 from forwarder.reservation.failures import FAILURE_CLASS, FAILURE_CLASSES, FORGED, SET_ASIDE, UNDECODABLE
 from forwarder.reservation.parsing import whole_number
 from forwarder.store.lists.overview import FailedState, Overview
@@ -193,12 +185,8 @@ def _with_state(letter: Letter, failed: FailedState | None) -> tuple[Letter, Let
 def row(letter: Letter, state: LetterState) -> dict[str, Any]:
     """A letter in a list."""
     about = picked(letter, "id at=set_aside_at account failureClass reason attempts requestId")
-    return {
-        **about,
-        "requestId": letter.request_id or None,
-        "standing": state.value,
-        "supersededBy": letter.superseded_by,
-    }
+    about |= {"requestId": letter.request_id or None, "standing": state.value}
+    return about | {"supersededBy": letter.superseded_by}
 
 
 def headers_of(message: Message) -> dict[str, str]:

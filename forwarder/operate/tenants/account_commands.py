@@ -282,9 +282,7 @@ def _options_in_words(whose: str) -> Iterator[None]:
         raise WrongUsage(f"That is not what {whose} can have. {error}") from error
 
 
-async def list_accounts(
-    workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None,
-) -> Shown:
+async def list_accounts(workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None) -> Shown:
     """List integration accounts; their options with --json. Credentials are not shown."""
     async with open_deployment() as backend:
         return listed([_row(account) for account in await backend.tenancy.accounts(workspace)], _COLUMNS)

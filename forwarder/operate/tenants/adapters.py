@@ -18,6 +18,9 @@ from forwarder.process.loading import of_kit
 _COLUMNS = ("kind", "after a doubt", "cancel", "at once", "requests", "known by", "from")
 _MOST_CHOICES = 4
 _OPTION_COLUMNS = ("kind", "option", "type", "required", "description")
+_Kind = Annotated[str, typer.Argument(help="The kind of PMS.")]
+_Option = Annotated[list[str] | None, typer.Option(help="NAME=VALUE, an option of its accounts; repeatable.")]
+_File = Annotated[Path | None, typer.Option(help="Options in a file, JSON or TOML; or a mapping, YAML.")]
 
 
 def check_without_kit() -> None:
@@ -51,13 +54,7 @@ def list_adapters() -> Shown:
     return Shown(rows, text)
 
 
-def show_fields(
-    kind: Annotated[str, typer.Argument(help="The kind of PMS.")],
-    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, an option of its accounts; repeatable.")] = None,
-    options_file: Annotated[
-        Path | None, typer.Option(help="Options in a file, JSON or TOML; or a mapping, YAML.")
-    ] = None,
-) -> Shown:
+def show_fields(kind: _Kind, option: _Option = None, options_file: _File = None) -> Shown:
     """Show what happens to each field of a reservation request: its name in the PMS, in the notes, or not sent and why."""
     _known(kind)
     try:
@@ -68,12 +65,10 @@ def show_fields(
 
 
 def try_kind(
-    kind: Annotated[str, typer.Argument(help="The kind of PMS.")],
+    kind: _Kind,
     base_url: Annotated[str | None, typer.Option(help="The PMS's address. By default the vendor's own.")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, an option of its accounts; repeatable.")] = None,
-    options_file: Annotated[
-        Path | None, typer.Option(help="Options in a file, JSON or TOML; or a mapping, YAML.")
-    ] = None,
+    option: _Option = None,
+    options_file: _File = None,
     property_id: Annotated[str, typer.Option("--property", help="Property of the sample.")] = "5001",
     room_id: Annotated[str | None, typer.Option("--room", help="Room of the sample. By default the property.")] = None,
     as_json: AsJson = False,

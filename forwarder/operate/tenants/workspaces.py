@@ -185,19 +185,13 @@ async def add_key(
     )
 
 
-async def list_keys(
-    workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None,
-) -> Shown:
+async def list_keys(workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None) -> Shown:
     """List keys, including revoked ones, oldest first. Tokens are not stored."""
     async with open_deployment() as backend:
         return listed([_key_row(key) for key in await backend.tenancy.keys(workspace)], _KEY_COLUMNS)
 
 
-async def change_key(
-    key_id: _KeyId,
-    *,
-    terms: _Terms,
-) -> Shown:
+async def change_key(key_id: _KeyId, *, terms: _Terms) -> Shown:
     """Change a key's terms; options that are not given stay unchanged. Every process applies them within seconds."""
     given = terms.given()
     if not given:
