@@ -111,7 +111,8 @@ class Came(StrEnum):
 
 
 class Push(Struct, frozen=True, omit_defaults=True, tag="push"):
-    """One create, or one that may have been sent by a worker that died. `at`: when it ended (ISO 8601). `problem`: the refusal."""
+    """One create, or one that may have been sent by a worker that died. `at`: when it ended (ISO 8601), or when another worker took
+    over; then it was sent after `since`. `problem`: the refusal."""
 
     at: str
     to: Target
@@ -121,6 +122,7 @@ class Push(Struct, frozen=True, omit_defaults=True, tag="push"):
     pms_id: str | None = None
     problem: Mapping[str, Any] | None = None
     times: int = 1
+    since: str = ""
 
 
 class Absence(Struct, frozen=True, omit_defaults=True, tag="absent"):
@@ -252,13 +254,18 @@ class Evidence:
             said.append(f"It was looked up {times} since then, last at {self.absences[-1].at}, and was not shown.")
         return said
 
-    def dated(self, at: str) -> "Evidence":
-        """With `at` as the time of pushes without one."""
-        if all(not isinstance(line, Push) or line.at for line in self.lines):
+    def dated(self, at: str, since: str) -> "Evidence":
+        """With `at` as the time of pushes without one, and `since` for lost workers' pushes that were not recorded again yet."""
+        if all(not isinstance(line, Push) or (line.at and line.reason != WORKER_LOST) for line in self.lines):
             return self
-        return Evidence(
-            tuple(replace(line, at=at) if isinstance(line, Push) and not line.at else line for line in self.lines)
-        )
+
+        def known(line: Line) -> Line:
+            if not isinstance(line, Push):
+                return line
+            after = since if line.reason == WORKER_LOST else ""
+            return replace(line, at=line.at or at, since=line.since or after)
+
+        return Evidence(tuple(map(known, self.lines)))
 
     def settled(self, at: str, by: Literal["look-up", "operator"] = "look-up") -> "Evidence":
         """With none of its pushes open."""
@@ -419,8 +426,9 @@ def _nothing_open(evidence: Evidence, *, may_create: bool) -> NextStep:
 
 
 def _key_lasts(push: Push, facts: Facts, now: datetime) -> bool:
-    sent = moment(push.at) if push.to.key else None
-    return sent is not None and now + timedelta(seconds=facts.push_seconds) < sent + timedelta(
+    # The PMS may have had the key since the push began, and may get it again as late as a push may last.
+    sent = moment(push.since or push.at) if push.to.key else None
+    return sent is not None and now + timedelta(seconds=2 * facts.push_seconds) < sent + timedelta(
         seconds=facts.key_seconds
     )
 

@@ -205,7 +205,9 @@ def _evidence_in(row: Row[Any] | SimpleNamespace) -> Evidence:
     version, which wrote only the mark, left it in doubt."""
     if not row.evidence and not row.possibly_sent:  # nearly always
         return NOTHING_SENT
-    evidence = read_evidence(row.evidence or "").dated(iso(row.updated_at))
+    # A worker pushes a row after the last record of it; what a recovery marked may have been pushed at any time.
+    since = iso(row.accepted_at if row.pushing else row.updated_at)
+    evidence = read_evidence(row.evidence or "").dated(iso(row.updated_at), since)
     if row.possibly_sent and not evidence.open:
         return Evidence((*evidence.lines, Push(iso(row.updated_at), UNKNOWN_TARGET, Came.AMBIGUOUS, "not_noted")))
     if evidence.open and not row.possibly_sent:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -10,7 +11,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.reservation.evidence import Target, read_target
+from forwarder.reservation.evidence import Facts, Park, Target, next_step, read_target
 from forwarder.reservation.outcome import Status
 from forwarder.store.engine import open_engine
 from forwarder.store.submissions.port import UNKNOWN, Arrival, StoreUnavailable, Work
@@ -87,6 +88,32 @@ async def test_what_a_worker_let_go_of_tells_what_its_push_carried(
         assert await recorder.abandon("w1", [work.id], now=LATER) == 1
         found = await claimed(recorder, NONE, by="reader")
     assert (found.possibly_sent, carried_by(found), found.takeovers) == (bool(open_pushes), open_pushes, 1)
+
+
+HOUR = timedelta(hours=1)
+KEPT_FOR_AN_HOUR = Facts(read_target(KEY), key_seconds=HOUR.total_seconds())
+
+
+@pytest.mark.parametrize("by", ["a worker", "a recovery"])
+async def test_the_key_of_a_worker_that_died_counts_from_when_it_may_have_been_sent(
+    recorder: Recorder, engine: AsyncEngine, by: str
+) -> None:
+    """Nobody took over for two hours. Its PMS has forgotten the key by then, so that the same push would book again."""
+    late = NOW + 2 * HOUR
+    if by == "a worker":
+        await recorder.ingest("w1", [arrival(1, held=False)], now=NOW)
+        await claimed(recorder, KEY)
+    else:  # to which the submission is new, which was pushed before the database was lost
+        (work,) = await recorder.ingest("w1", [Arrival(submission(1), 0, DEADLINE, held=True, target=KEY)], now=late)
+        await recorder.mark_pushing("w1", [work.id])
+    await take_over(recorder, "w1", now=late)
+    for _ in range(2):  # also once it was recorded again
+        (found,) = await recorder.claim("w2", "acc", ALL, now=late, limit=10, target=KEY)
+        step = next_step(found.evidence, KEPT_FOR_AN_HOUR, late, HOUR.total_seconds(), may_create=True)
+        assert isinstance(step, Park), step
+        await recorder.record(
+            "w2", [], [replace(postponed(found, due_at=late), updated_at=late, evidence=found.evidence)]
+        )
 
 
 async def test_what_arrived_and_was_let_go_of_tells_it_too(recorder: Recorder) -> None:

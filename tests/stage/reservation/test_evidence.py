@@ -30,6 +30,7 @@ from forwarder.reservation.evidence import (
     Park,
     Push,
     Refuse,
+    SendAgain,
     Target,
     next_step,
     read_evidence,
@@ -243,7 +244,7 @@ MUTATIONS = {
     "nor is one in unknown words": ("case Deferred(reason) if self.doubted and", "case Deferred(reason) if False and"),
     "unknown words are no answer": (" or last.reason in UNSURE_REFUSALS:", ":"),
     "three creates at most": ("if evidence.ambiguous_creates >= MAX_CREATES and not refused:", "if False:"),
-    "keys end": ("sent = moment(push.at) if push.to.key else None", "return push.to.key"),
+    "keys end": ("sent = moment(push.since or push.at) if push.to.key else None", "return push.to.key"),
     "a refusal ends the key's round": ("(refused or evidence.ambiguous_creates", "(evidence.ambiguous_creates"),
     "what cannot be looked up is parked": (
         'return Park("cannot_be_checked", _NO_REFERENCE if facts.target.reference else _NO_SEARCH)',
@@ -368,6 +369,12 @@ def test_a_dead_workers_push_may_have_gone_on_for_the_push_time_out() -> None:
     assert step(known, facts, seconds=45.0) == LookUp(15.0)
     assert step(known.absent(at(60.0), 60.0), facts, seconds=60.0) == Create()
     assert step(unsure().absent(at(30.0), 30.0).absent(at(45.0), 45.0), facts, seconds=45.0) == Create()
+
+
+def test_a_key_counts_from_when_its_first_push_may_have_come() -> None:
+    facts, known = Facts(KEY, key_seconds=100.0), NOTHING_SENT.after(LOST, KEY, at(PUSH))  # it may have come at 0
+    assert step(known, facts, seconds=100.0 - PUSH - 1.0) == SendAgain()
+    assert isinstance(step(known, facts, seconds=100.0 - PUSH), Park), "it may come again when the key is forgotten"
 
 
 def test_after_half_an_hour_a_person_is_asked_about_a_positive_answer_that_is_not_shown() -> None:
