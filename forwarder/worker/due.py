@@ -122,8 +122,8 @@ class DeadlineKeeper:
         self._dispatcher = dispatcher
         self._lease = lease
         self._outcomes = outcomes
-        self.ending: Collection[int] = ()
-        """The ids of the rows that it holds right now."""
+        self.ending: Collection[Work] = ()
+        """The rows that it holds right now."""
 
     async def end_expired(self, partitions: Collection[int]) -> None:
         """End what has expired in these partitions, a batch at a time; wait when that was all. Raises `StoreUnavailable`. Ends
@@ -138,7 +138,7 @@ class DeadlineKeeper:
         expired = await self._lease.claim(
             lambda worker_id: recorder.claim_expired(worker_id, partitions, now=now, limit=_CLAIM)
         )
-        self.ending = {work.id for work in expired}
+        self.ending = expired
         try:
             await asyncio.gather(*(self._end(work) for work in expired))
         finally:

@@ -13,7 +13,7 @@ it lost a worker altogether, which started within the seconds that are missing. 
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -39,8 +39,8 @@ _log = structlog.get_logger(__name__)
 
 
 class StoreWatch:
-    """The watch of one worker. `held`: the ids of the rows in its memory; `lacking`: counts results on the topics that the store
-    lacks.
+    """The watch of one worker. `held`: the rows in its memory, as `Recorder.lacking` takes them; `lacking`: counts results on the
+    topics that the store lacks.
 
     `behind` is set once the store is known to lack something; `lacks` has the counts.
     """
@@ -51,7 +51,7 @@ class StoreWatch:
         lease: Lease,
         clock: Clock,
         *,
-        held: Callable[[], Collection[int]],
+        held: Callable[[], Mapping[int, int]],
         lacking: Lacking | None,
     ) -> None:
         self._recorder = recorder
@@ -123,12 +123,13 @@ class StoreWatch:
         return True
 
     async def _lacks(self) -> dict[str, int]:
-        held = frozenset(self._held())
+        held = self._held()
         lacks = await self._recorder.lacking(held, now=self._clock.now())
         if "claims" in lacks:
             # A row whose outcome was recorded at this moment is in memory a little longer: only what stays there proves anything.
             await self._clock.sleep(_SETTLES_SECONDS)
-            held &= frozenset(self._held())
+            still = self._held()
+            held = {work_id: takeovers for work_id, takeovers in held.items() if work_id in still}
             lacks = await self._recorder.lacking(held, now=self._clock.now())
             if "claims" in lacks:
                 self._recorder.remember_lost(held, self._clock.now())

@@ -374,5 +374,5 @@ def postpone() -> sa.Executable:
             pushing=pushing_unless_unsent(batch.c.possibly_sent),
             leased_by=sa.null(),
         )
-        .returning(_row.id, _row.revision, _row.tries)
+        .returning(_row.id, _row.status, _row.revision, _row.tries)
     )

@@ -17,7 +17,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import unix_moment
 from forwarder.store.database import Database
 from forwarder.store.engine import OBSERVE, identity_of
-from forwarder.store.sql import BATCH, as_batch, batch_of, insert_into, key_batch
+from forwarder.store.sql import BATCH, as_batch, batch_of, insert_into
 from forwarder.store.tables import Key, duplicates, parked_cancellations, purges, recoveries, reservations, workers
 
 
@@ -49,10 +49,11 @@ class LossDetection:
             (row,) = await self._database.read(OBSERVE)
             self._identity.note(str(row[0]))
 
-    async def lacking(self, held: Collection[int], *, now: datetime) -> Mapping[str, int]:
+    async def lacking(self, held: Mapping[int, int], *, now: datetime) -> Mapping[str, int]:
         """Counts what the database acknowledged to this recorder within the last hour and no longer has: `submissions`, `outcomes`
-        (events and cancellations), postponed rows (`put_off`), and `claims` of the rows `held`; and unfinished `recoveries`. Empty
-        if it has all: then nothing that this process relies on was lost."""
+        (events and cancellations), postponed rows (`put_off`), and `claims` of the rows `held` (with the takeovers before each
+        claim: one more, and another worker has it); and unfinished `recoveries`. Empty if it has all: then nothing that this
+        process relies on was lost."""
         counts: Counter[str] = Counter()
         purged_before = select(func.max(purges.c.finished_before)).scalar_subquery()
         recovered_at = select(func.max(recoveries.c.recovered_at)).scalar_subquery()
@@ -72,9 +73,11 @@ class LossDetection:
             counts.update(put_off=row.put_off)
         if held:
             theirs = ~func.coalesce(_row.leased_by.in_(sorted(self._known_workers)), false())
-            named = _row.id.in_(select(batch_of(_row.id).c.id))
-            unclaimed = select(func.count().label("claims")).where(named, theirs, *_UNSENT)
-            (row,) = await self._database.read(unclaimed, {BATCH: key_batch("id", sorted(held))})
+            known = batch_of(_row.id, _row.takeovers)
+            same = and_(_row.id == known.c.id, _row.takeovers == known.c.takeovers)
+            unclaimed = select(func.count().label("claims")).select_from(known.join(reservations, same))
+            rows = as_batch([{"id": work_id, "takeovers": takeovers} for work_id, takeovers in sorted(held.items())])
+            (row,) = await self._database.read(unclaimed.where(theirs, *_UNSENT), {BATCH: rows})
             counts.update(claims=row.claims)
         return {what: count for what, count in counts.items() if count}
 
@@ -114,7 +117,7 @@ _EVERY: Final = 2**31 - 1
 
 _row = reservations.c
 
-_UNSENT: Final = (_row.status == Status.PENDING.value, ~_row.possibly_sent, _row.takeovers == 0)
+_UNSENT: Final = (_row.status == Status.PENDING.value, ~_row.possibly_sent)
 """The worker that has claimed it, or claims it next, sends it without looking."""
 
 

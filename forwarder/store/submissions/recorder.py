@@ -64,7 +64,9 @@ class Recorder(SubmissionIntake):
                     rows = as_batch([postponed_row(one) for one in postponed])
                     put_off = await connection.execute(postpone(), {"worker_id": worker_id, BATCH: rows})
                     at = max(each.updated_at for each in postponed)
-                    acknowledged = {row.id: PutOff(row.revision, row.tries, at) for row in put_off}
+                    # A look-up is not remembered: losing it does no harm, and its row may be reopened, with no tries.
+                    pending = (row for row in put_off if row.status == Status.PENDING.value)
+                    acknowledged = {row.id: PutOff(row.revision, row.tries, at) for row in pending}
                 batch = {"worker_id": worker_id, **outcome_batch(dialect, ended)}
                 finished = await connection.execute(finish(), batch) if ended else ()
                 held = {row.id for row in finished}

@@ -1,7 +1,7 @@
 """All account queues of one worker, and their memory budget. Rows that do not fit stay in the store, due."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -121,9 +121,9 @@ class Dispatcher:
         if account_id in self._queues:
             self._queues[account_id].proceed()
 
-    def held_ids(self) -> Collection[int]:
-        """The ids of the rows that are held."""
-        return self._budget.ids()
+    def holds(self) -> Mapping[int, int]:
+        """The ids of the rows that are held, and how many workers each had been taken over from."""
+        return {work.id: work.takeovers for work in self._budget.works()}
 
     def accounts(self) -> Sequence[str]:
         """The accounts that have a queue now."""
@@ -208,29 +208,31 @@ class MemoryBudget:
     def __init__(self, *, rows: int, size: int = MAX_HELD_BYTES) -> None:
         self._rows = rows
         self._bytes = size
-        self._sizes: dict[int, int] = {}
+        self._works: dict[int, Work] = {}
         self._total = 0
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(self._works)
 
     @property
     def max_rows(self) -> int:
         """How many rows of the present average size may be held."""
-        return min(self._rows, self._bytes * len(self._sizes) // self._total) if self._total else self._rows
+        return min(self._rows, self._bytes * len(self._works) // self._total) if self._total else self._rows
 
     def add(self, work: Work) -> bool:
         """Holds a row; False if it is held already."""
-        if work.id in self._sizes:
+        if work.id in self._works:
             return False
-        self._sizes[work.id] = size = max(work.size, _MIN_SIZE)
-        self._total += size
+        self._works[work.id] = work
+        self._total += max(work.size, _MIN_SIZE)
         return True
 
-    def ids(self) -> Collection[int]:
-        """The ids of the rows that are held."""
-        return self._sizes.keys()
+    def works(self) -> Collection[Work]:
+        """The rows that are held."""
+        return self._works.values()
 
     def remove(self, work_id: int) -> None:
         """Hold a row no longer; nothing where it was not held."""
-        self._total -= self._sizes.pop(work_id, 0)
+        work = self._works.pop(work_id, None)
+        if work is not None:
+            self._total -= max(work.size, _MIN_SIZE)

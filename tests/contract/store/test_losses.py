@@ -10,10 +10,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.outcome import Status
 from forwarder.store.engine import identity_of, open_engine
 from forwarder.store.submissions.port import CancellationArrival
 from forwarder.store.submissions.recorder import Recorder
-from tests.support.store.stored import DEADLINE, LATER, arrivals, final, lease, postponed
+from forwarder.store.submissions.repairs import Repairs
+from tests.support.store.stored import DEADLINE, LATER, arrivals, final, lease, postponed, take_over
 from tests.support.worker.works import NOW
 from tools.servers.postgres.process import PostgresServer
 
@@ -59,7 +61,7 @@ async def test_what_was_acknowledged_is_asked_for(
     asked = works[1].submission
     cancellation = CancellationRequest(asked.request_id, asked.account_id, asked.key, NOW, None, 1)
     await recorder.request_cancellations([CancellationArrival(cancellation, DEADLINE)], now=NOW)
-    held = [works[1].id, works[3].id]
+    held = {works[1].id: 0, works[3].id: 0}
     assert await recorder.lacking(held, now=LATER) == {}
     await change(engine, statement)
     assert await recorder.lacking(held, now=LATER) == lacking
@@ -77,7 +79,7 @@ async def test_a_cancellation_without_its_submission_is_no_lost_submission(
         CancellationRequest(over.request_id, over.account_id, over.key, NOW, None, 0),
     ]
     await recorder.request_cancellations([CancellationArrival(each, DEADLINE) for each in asked], now=NOW)
-    held = [work.id for work in works if work.submission.request_id != over.request_id]
+    held = {work.id: 0 for work in works if work.submission.request_id != over.request_id}
     assert await recorder.lacking(held, now=LATER) == {}
     await change(engine, "DELETE FROM parked_cancellations")
     assert await recorder.lacking(held, now=LATER) == {"submissions": 1}
@@ -89,8 +91,8 @@ async def test_a_cancellation_without_its_submission_is_no_lost_submission(
 async def test_what_was_acknowledged_long_ago_is_asked_for_no_more(engine: AsyncEngine, recorder: Recorder) -> None:
     await recorder.ingest("w1", arrivals([1]), now=NOW)
     await change(engine, "DELETE FROM reservations")
-    assert await recorder.lacking((), now=NOW + timedelta(minutes=59)) == {"submissions": 1}
-    assert await recorder.lacking((), now=NOW + timedelta(minutes=61)) == {}
+    assert await recorder.lacking({}, now=NOW + timedelta(minutes=59)) == {"submissions": 1}
+    assert await recorder.lacking({}, now=NOW + timedelta(minutes=61)) == {}
 
 
 async def test_a_row_that_a_worker_whose_clock_is_behind_has_put_off_since_is_not_lost(
@@ -102,7 +104,45 @@ async def test_a_row_that_a_worker_whose_clock_is_behind_has_put_off_since_is_no
     await lease(other, "w2")
     await change(engine, "UPDATE reservations SET leased_by = 'w2'")
     await other.record("w2", [], [replace(postponed(work), updated_at=NOW)])
-    assert await recorder.lacking((), now=LATER) == {}
+    assert await recorder.lacking({}, now=LATER) == {}
+
+
+@pytest.mark.parametrize("lost", ["its claim", "its next try"])
+async def test_what_another_worker_let_go_of_unsent_is_asked_for_like_any_other(
+    engine: AsyncEngine, recorder: Recorder, lost: str
+) -> None:
+    """It was in the queue of a worker that died, and its PMS has neither keys nor a search."""
+    await lease(recorder, "w0")
+    await recorder.ingest("w0", arrivals([1], held=False), now=NOW)
+    await recorder.claim("w0", "acc", [0], now=NOW, limit=1, target="")
+    assert await take_over(recorder, "w0") == 1
+    (work,) = await recorder.claim("w1", "acc", [0], now=LATER, limit=1, target="")
+    held = {work.id: work.takeovers}
+    assert (work.takeovers, work.possibly_sent) == (1, False)
+    if lost == "its next try":
+        await recorder.record("w1", [], [replace(postponed(work, due_at=LATER), updated_at=LATER)])
+        await recorder.claim("w1", "acc", [0], now=LATER, limit=1, target="")
+    assert await recorder.lacking(held, now=LATER) == {}
+    await change(engine, "UPDATE reservations SET tries = 0")
+    if lost == "its claim":
+        await change(engine, "UPDATE reservations SET leased_by = NULL")
+        assert await recorder.lacking(held, now=LATER) == {"claims": 1}
+        await change(engine, "UPDATE reservations SET takeovers = 2")
+        assert await recorder.lacking(held, now=LATER) == {}, "another worker took it over, and let go of it as well"
+    else:
+        assert await recorder.lacking({}, now=LATER) == {"put_off": 1}
+
+
+async def test_what_an_operator_settled_as_not_made_is_not_lost(engine: AsyncEngine, recorder: Recorder) -> None:
+    (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
+    await recorder.record("w1", [replace(final(work, status=Status.IN_DOUBT), look_at=LATER)], [])
+    (look,) = await recorder.claim("w1", "acc", [0], now=LATER, limit=1)
+    await recorder.record("w1", [], [postponed(look, possibly_sent=True)])
+    repairs = Repairs(engine)
+    in_doubt = await repairs.in_doubt(work.submission.request_id)
+    assert in_doubt is not None
+    assert await repairs.reopen(in_doubt, attempts=(), now=LATER, deadline_at=DEADLINE)
+    assert await recorder.lacking({}, now=LATER) == {}
 
 
 async def test_what_was_not_put_off_because_the_row_was_no_longer_held_is_not_lost(
@@ -111,7 +151,7 @@ async def test_what_was_not_put_off_because_the_row_was_no_longer_held_is_not_lo
     (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
     await change(engine, "UPDATE reservations SET leased_by = NULL")
     await recorder.record("w1", [], [replace(postponed(work), updated_at=LATER)])
-    assert await recorder.lacking((), now=LATER) == {}
+    assert await recorder.lacking({}, now=LATER) == {}
 
 
 async def test_workers_wait_for_one_another_in_another_database_and_for_a_recovery_if_one_of_them_lacks_something(
@@ -128,7 +168,7 @@ async def test_workers_wait_for_one_another_in_another_database_and_for_a_recove
     await other.report_loss(NOW)
     await other.end_lease("w2")
     assert await one.agree("w1", "another standby") == {"recoveries": 1}
-    assert await one.lacking((), now=NOW) == {"recoveries": 1}
+    assert await one.lacking({}, now=NOW) == {"recoveries": 1}
 
 
 async def test_a_worker_that_lost_its_lease_with_the_failover_has_yet_to_look(engine: AsyncEngine) -> None:

@@ -1,7 +1,7 @@
 """What keeps pushes from starting while it is in doubt whether the store is still the one that acknowledged this worker's work."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import cast
 
@@ -33,14 +33,14 @@ class _Store:
     async def agree(self, _worker_id: str, _database: str | None) -> Mapping[str, int]:
         return {}
 
-    async def lacking(self, _held: Collection[int], *, now: datetime) -> Mapping[str, int]:
+    async def lacking(self, _held: Mapping[int, int], *, now: datetime) -> Mapping[str, int]:
         return {}
 
 
 async def test_one_question_serves_all_pushes_that_wait_for_a_store_in_doubt() -> None:
     store, clock = _Store(), ManualClock()
     recorder = cast("Recorder", store)
-    watch = StoreWatch(recorder, Lease(recorder, clock, 30.0), clock, held=list, lacking=None)
+    watch = StoreWatch(recorder, Lease(recorder, clock, 30.0), clock, held=dict, lacking=None)
     assert await watch.sure()
     assert store.renewals == 0
     for there, asked in ((False, 1), (True, 2)):
@@ -58,7 +58,7 @@ async def test_a_push_that_waited_starts_although_the_clock_jumped_again_meanwhi
     store, clock = _Store(), ManualClock()
     store.there = True
     recorder = cast("Recorder", store)
-    watch = StoreWatch(recorder, Lease(recorder, clock, 30.0), clock, held=list, lacking=None)
+    watch = StoreWatch(recorder, Lease(recorder, clock, 30.0), clock, held=dict, lacking=None)
     clock.jump(3600)
     waiting = [asyncio.create_task(watch.sure()) for _ in range(5)]
     await settle()

@@ -41,7 +41,7 @@ class _Worker:
         self.lease = Lease(self.recorder, self.clock, 45.0)
         self.dispatcher.partitions = frozenset({0})
         parts = parts_of(self.recorder, _Accounts(), self.clock, WorkerSettings(sweep_seconds=0.0))
-        self._sweep = Sweep(parts, self.dispatcher, self.lease, self.dispatcher.held_ids)
+        self._sweep = Sweep(parts, self.dispatcher, self.lease, self.dispatcher.holds)
 
     async def sweep(self) -> None:
         await self._sweep.all_accounts()
