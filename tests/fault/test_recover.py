@@ -19,9 +19,10 @@ from sqlalchemy import func, select
 from forwarder.operate.deployment import topic_copy
 from forwarder.operate.deployment.recovery import LeasesInForce, Recovery
 from forwarder.process.clock import SystemClock
-from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.duplicates import NaturalKey
-from forwarder.reservation.outcome import Cancelled, CancelOutcome, Deferred, Status
+from forwarder.reservation.outcome import Cancelled, CancelOutcome, Deferred, Rejected, Status
+from forwarder.reservation.problems.endings import CANCELLATION_REFUSED
 from forwarder.reservation.submission import Submission
 from forwarder.store.database import Database
 from forwarder.store.engine import Engine, open_engine
@@ -201,6 +202,76 @@ def test_a_loss_of_cancellations_alone_is_noticed(
         assert await house.check(loss.engine).lacking() == {}
         async with house.worker(loss.engine):
             await house.until(loss.engine, [one], Status.CANCELLED)
+
+    played(scene, backend, log, migrated_url, request)
+
+
+@pytest.mark.parametrize("asked_again", [False, True])
+@pytest.mark.parametrize("lost", ["the submission", "its cancellation"])
+@slow_on("distributed")
+def test_a_cancellation_that_was_refused_stays_so_unless_it_was_asked_for_again(
+    lost: str,
+    asked_again: bool,
+    backend: Backend,
+    log: Log,
+    migrated_url: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer: CancelOutcome = Rejected(CANCELLATION_REFUSED.problem("No.", "rsv_1"))
+
+    async def cancel(*_: object) -> CancelOutcome:
+        return answer
+
+    monkeypatch.setattr(restore.PmsOfAccount, "cancel", cancel)
+    monkeypatch.setitem(restore.ACCOUNTS, "searched", replace(restore.ACCOUNTS["searched"], cancel=True))
+
+    async def scene(loss: Loss) -> None:
+        nonlocal answer
+        house = loss.house
+
+        async def ask(one: Submission, revision: int, status: CancellationStatus) -> None:
+            asked = CancellationRequest(one.request_id, "searched", one.key, house.clock.now(), None, revision)
+            await loss.publish(encode_cancellation(asked))
+
+            async def is_so() -> bool:
+                _, stored = await Overview(loss.engine).find(one.request_id) or (None, None)
+                return stored is not None and stored.cancellation is not None and stored.cancellation.status is status
+
+            await loss.until(is_so)
+
+        if lost == "the submission":
+            await loss.keep_snapshot()
+        one = await loss.submit("searched")
+        async with house.worker(loss.engine):
+            await house.until(loss.engine, [one], Status.CONFIRMED)
+            await house.until_told(1)
+        if lost == "its cancellation":
+            await loss.keep_snapshot()
+        async with house.worker(loss.engine):
+            await ask(one, 1, CancellationStatus.REFUSED)
+            await house.until_told(2)
+            answer = Deferred("pms_unavailable", "Down.")
+            if asked_again:
+                await ask(one, 2, CancellationStatus.REQUESTED)
+        await loss.lose()
+        answer = Cancelled()
+        async with house.recovery(loss.engine) as recovery:
+            await recovery.run()
+        assert await house.check(loss.engine).lacking() == {}
+        async with house.worker(loss.engine):
+            if asked_again:
+                await house.until(loss.engine, [one], Status.CANCELLED)
+            else:
+                await house.until(loss.engine, [await loss.submit("searched")], Status.CONFIRMED)
+        _, stored = await Overview(loss.engine).find(one.request_id) or (None, None)
+        assert stored is not None
+        assert stored.cancellation is not None
+        assert (stored.status, stored.cancellation.status) == (
+            (Status.CANCELLED, CancellationStatus.DONE)
+            if asked_again
+            else (Status.CONFIRMED, CancellationStatus.REFUSED)
+        )
 
     played(scene, backend, log, migrated_url, request)
 

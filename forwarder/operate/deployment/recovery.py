@@ -21,7 +21,6 @@ from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Blame, Fault, Where, by_halves
 from forwarder.process.loops import cancel_all
-from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.evidence import NOTHING_SENT, read_target
 from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.reservation.parsing import moment
@@ -216,11 +215,11 @@ class Recovery:
             await self._recognise(some)
         for decided in in_batches(copy.decided()):
             await self._recognise(decided)
-        for cancellations in in_batches(copy.cancellations()):
-            await self._cancel(cancellations)
+        await self._cancel_all(copy)
         for outcomes in in_batches(copy.outcomes()):
             await self._renew()
             behind += await self._restore([outcome for outcome, missing in outcomes if not missing])
+        await self._cancel_all(copy)  # once more: some were requested again after one that, by its outcome, had failed
         for replays in in_batches(copy.replays()):
             replayed += await self._replay(replays)
         await self._hold_pending()
@@ -288,13 +287,14 @@ class Recovery:
             target=await self._target(submission.account_id),
         )
 
-    async def _cancel(self, requests: Sequence[CancellationRequest]) -> None:
-        now = self.clock.now()
-        arrivals = [
-            CancellationArrival(each, now + timedelta(seconds=await self._deadline_seconds(each.account_id)))
-            for each in requests
-        ]
-        await self.recorder.request_cancellations(arrivals, now=now)
+    async def _cancel_all(self, copy: TopicCopy) -> None:
+        for requests in in_batches(copy.cancellations()):
+            now = self.clock.now()
+            arrivals = [
+                CancellationArrival(each, now + timedelta(seconds=await self._deadline_seconds(each.account_id)))
+                for each in requests
+            ]
+            await self.recorder.request_cancellations(arrivals, now=now)
 
     async def _restore(self, outcomes: Sequence[PublishedOutcome]) -> int:
         standing = await self.store.standing({each.request_id for each in outcomes}) if outcomes else {}

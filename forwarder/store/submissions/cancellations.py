@@ -57,11 +57,13 @@ def note() -> sa.Executable:
     )
     is_new = _is_new(batch.c.revision)
     unsent = sa.and_(_row.status == PENDING, _row.leased_by.is_(None), ~_row.possibly_sent)
-    confirmed = _row.status == CONFIRMED
+    # Of an outcome that was restored before its cancellation: this is the one that failed, or an earlier one.
+    stays_failed = sa.and_(_row.cancel_problem.is_not(None), _row.revision != batch.c.revision)
+    confirmed = sa.and_(_row.status == CONFIRMED, ~stays_failed)
     values = {
         "cancel_requested_at": batch.c.cancel_requested_at,
         "cancel_reason": batch.c.cancel_reason,
-        "cancel_problem": sa.null(),
+        "cancel_problem": sa.case((stays_failed, _row.cancel_problem)),
         "due_at": sa.case((sa.or_(unsent, confirmed), _now), else_=_row.due_at),
         "deadline_at": sa.case((unsent, _now), (confirmed, batch.c.deadline_at), else_=_row.deadline_at),
         # From now on the row belongs to the canceller's trace.
