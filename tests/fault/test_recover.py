@@ -277,6 +277,28 @@ def test_a_cancellation_that_was_refused_stays_so_unless_it_was_asked_for_again(
 
 
 @slow_on("distributed")
+def test_what_is_confirmed_again_belongs_to_the_pms_that_its_account_had(
+    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest
+) -> None:
+    """Else, once the account is moved, its cancellation would end a reservation of somebody else in another PMS."""
+
+    async def scene(loss: Loss) -> None:
+        await loss.keep_snapshot()
+        one = await loss.submit("searched")
+        async with loss.house.worker(loss.engine):
+            await loss.house.until(loss.engine, [one], Status.CONFIRMED)
+            await loss.house.until_told(1)
+        await loss.lose()
+        async with loss.house.recovery(loss.engine) as recovery:
+            await recovery.run()
+        asked = await Overview(loss.engine).asked_for(one.request_id)
+        assert asked is not None
+        assert asked.evidence.origin is not None
+
+    played(scene, backend, log, migrated_url, request)
+
+
+@slow_on("distributed")
 def test_alike_submissions_that_each_had_an_outcome_stay_two(
     backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest
 ) -> None:

@@ -22,7 +22,7 @@ from forwarder.process.clock import Clock
 from forwarder.process.containment import Blame, Fault, Where, by_halves
 from forwarder.process.loops import cancel_all
 from forwarder.reservation.evidence import NOTHING_SENT, read_target
-from forwarder.reservation.outcome import InDoubt, Status
+from forwarder.reservation.outcome import Confirmed, InDoubt, Status
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.submission import Submission
@@ -316,10 +316,11 @@ class Recovery:
             trace_of(message.headers),
         )
         cancelled_at, account_id, evidence = record.get("cancelledAt"), data["integrationAccountId"], NOTHING_SENT
-        if in_doubt:
-            # One push that may have been made, with nothing known of it but the target of the account's pushes.
+        if in_doubt or status is Status.CONFIRMED:
+            # One push, with nothing known of it but the target of the account's pushes.
+            came = InDoubt("restored", "") if in_doubt else Confirmed(record.get("pmsReservationId") or "")
             target = read_target(await self._target(account_id))
-            evidence = NOTHING_SENT.after(InDoubt("restored", ""), target, outcome.occurred_at)
+            evidence = NOTHING_SENT.after(came, target, outcome.occurred_at)
         return Ended(
             work_id,
             status,
