@@ -25,7 +25,7 @@ from forwarder.store.sql import (
     same_key,
 )
 from forwarder.store.submissions import cancellations, duplicates
-from forwarder.store.submissions.cancellations import PENDING, ingest_lock
+from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, PENDING, ingest_lock
 from forwarder.store.submissions.card_keys import insert_card_keys
 from forwarder.store.submissions.duplicates import Repeats, replaced_by, settle_repeats
 from forwarder.store.submissions.leases import Leases
@@ -307,7 +307,7 @@ def revive() -> sa.Executable:
         "status": PENDING,
         "partition": batch.c.partition,
         "card": batch.c.card,
-        "deadline_at": batch.c.deadline_at,
+        "deadline_at": sa.case((CANCEL_REQUESTED, _now), else_=batch.c.deadline_at),
         "updated_at": _now,
         "due_at": _now,
         "tries": sa.literal_column("0"),

@@ -27,7 +27,7 @@ from forwarder.store.sql import (
     same_key,
 )
 from forwarder.store.submissions import cancellations, duplicates, intake, leases, recorder
-from forwarder.store.submissions.cancellations import PENDING
+from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, PENDING
 from forwarder.store.submissions.duplicates import replaced_by
 from forwarder.store.submissions.losses import newest_appended
 from forwarder.store.submissions.port import Attempt, Ended, Work
@@ -136,7 +136,7 @@ def reopen() -> sa.Executable:
             updated_at=batch.c.updated_at,
             due_at=batch.c.updated_at,
             attempts=batch.c.attempts,
-            deadline_at=batch.c.deadline_at,
+            deadline_at=sa.case((CANCEL_REQUESTED, batch.c.updated_at), else_=batch.c.deadline_at),
             tries=ZERO,
             possibly_sent=False,
             pushing=False,
@@ -195,7 +195,12 @@ class StoreRecovery:
 
     async def cancellations_not_noted(self, requests: Collection[CancellationRequest]) -> int:
         """How many of these cancellation requests the store lacks, for submissions that it has."""
-        rows = [{"request_id": each.request_id, "revision": each.revision} for each in requests]
+        named = key_batch("request_id", {each.request_id for each in requests})
+        originals = await self._database.read(duplicates.originals(), {BATCH: named}) if requests else ()
+        names = {row.request_id: row.duplicate_of for row in originals}
+        rows = [
+            {"request_id": names.get(each.request_id, each.request_id), "revision": each.revision} for each in requests
+        ]
         found = await self._database.read(cancellations.not_noted(), {BATCH: as_batch(rows)}) if rows else ()
         return sum(row.lacking for row in found)
 

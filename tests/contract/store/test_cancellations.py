@@ -12,12 +12,13 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
+from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import CancellationArrival, NotedCancellation, NotedOn, PmsReservation, Work
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.store.submissions.repairs import Repairs
+from forwarder.store.submissions.repairs import Repairs, StoreRecovery
 from tests.support.store.stored import (
     DEADLINE,
     LATER,
@@ -413,3 +414,35 @@ async def test_who_notes_a_cancellation_learns_who_has_the_row(recorder: Recorde
     noted = await recorder.request_cancellations([asked(1), asked(2), asked(3)], now=LATER)
     ids = [submission(number).request_id for number in (1, 2)]
     assert noted == {ids[0]: NotedOn(ids[0], 3, "w1"), ids[1]: NotedOn(ids[1], 4, None)}
+
+
+@pytest.mark.parametrize("by", ["a replay", "an operator"])
+async def test_what_is_pending_again_and_cancelled_ends_although_its_account_is_paused(
+    engine: AsyncEngine, recorder: Recorder, by: str
+) -> None:
+    """Its account's queue is closed, so that only the deadline ends it."""
+    (work,) = await taken_in(recorder)
+    status = Status.FAILED if by == "a replay" else Status.IN_DOUBT
+    await record(recorder, replace(final(work, status=status), look_at=None))
+    await ask(recorder)
+    if by == "a replay":
+        await recorder.ingest("w1", [replace(arrival(1), replay_of=1)], now=LATER)
+    else:
+        repairs = Repairs(engine)
+        in_doubt = await repairs.in_doubt(work.submission.request_id)
+        assert in_doubt is not None
+        assert await repairs.reopen(in_doubt, attempts=(), now=LATER, deadline_at=DEADLINE)
+    assert [each.id for each in await recorder.claim_expired("w1", ALL, now=LATER, limit=10)] == [work.id]
+
+
+async def test_a_lost_cancellation_is_missed_under_each_name_of_its_submission(
+    engine: AsyncEngine, recorder: Recorder
+) -> None:
+    same = NaturalKey("the same stay", window_seconds=300)
+    both = [replace(each, submission=replace(each.submission, natural=same)) for each in arrivals([1, 2])]
+    await recorder.ingest("w1", both, now=NOW)
+    requests, store = [asked(number).request for number in (1, 2)], StoreRecovery(engine)
+    for each in requests:
+        assert await store.cancellations_not_noted([each]) == 1
+    await ask(recorder, asked(2))
+    assert await store.cancellations_not_noted(requests) == 0
