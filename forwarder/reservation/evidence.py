@@ -27,7 +27,7 @@ A refusal in words that the adapter does not know never becomes the answer: once
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, Literal
@@ -399,7 +399,7 @@ def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *,
     positive = any(push.came is Came.POSITIVE for push in pushes)
     can_look = bool(facts.target.reference) and all(push.to.reference for push in pushes)
     refused = pushes[-1].came is Came.NO
-    keyed = facts.target.key and all(_key_lasts(push, facts, now) for push in pushes)
+    keyed = facts.target.key and all(_key_lasts(push, facts, now, waited) for push in pushes)
     can_repeat = may_create and keyed
     repeat_first = can_repeat and not (can_look and (refused or evidence.ambiguous_creates >= MAX_CREATES))
     if positive and can_look:
@@ -425,12 +425,11 @@ def _nothing_open(evidence: Evidence, *, may_create: bool) -> NextStep:
     return Create() if may_create else NotMade()
 
 
-def _key_lasts(push: Push, facts: Facts, now: datetime) -> bool:
-    # The PMS may have had the key since the push began, and may get it again as late as a push may last.
+def _key_lasts(push: Push, facts: Facts, now: datetime, waited: float) -> bool:
     sent = moment(push.since or push.at) if push.to.key else None
-    return sent is not None and now + timedelta(seconds=2 * facts.push_seconds) < sent + timedelta(
-        seconds=facts.key_seconds
-    )
+    # The PMS may have had the key since the push began, and may get it again as late as a push may last. Clocks may be set back.
+    age = None if sent is None else max((now - sent).total_seconds(), waited) + 2 * facts.push_seconds
+    return age is not None and age < facts.key_seconds
 
 
 def _look_up_positive(evidence: Evidence, waited: float) -> LookUp | Park:

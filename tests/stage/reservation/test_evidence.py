@@ -373,8 +373,10 @@ def test_a_dead_workers_push_may_have_gone_on_for_the_push_time_out() -> None:
 
 def test_a_key_counts_from_when_its_first_push_may_have_come() -> None:
     facts, known = Facts(KEY, key_seconds=100.0), NOTHING_SENT.after(LOST, KEY, at(PUSH))  # it may have come at 0
-    assert step(known, facts, seconds=100.0 - PUSH - 1.0) == SendAgain()
-    assert isinstance(step(known, facts, seconds=100.0 - PUSH), Park), "it may come again when the key is forgotten"
+    ends = 100.0 - PUSH
+    assert step(known, facts, seconds=ends - 1.0, waited=PUSH) == SendAgain()
+    assert isinstance(step(known, facts, seconds=ends, waited=PUSH), Park), "it may come again when it is forgotten"
+    assert isinstance(step(known, facts, seconds=PUSH, waited=ends), Park), "a clock was set back"
 
 
 def test_after_half_an_hour_a_person_is_asked_about_a_positive_answer_that_is_not_shown() -> None:
