@@ -34,7 +34,7 @@ FAILING_CHECKS = SnapshotGauge(
 loops (no loop fails repeatedly), certificate (its own ones are valid for more than 14 days), consuming (the worker or
 notifier reads its topic), topic_readable (it can decode its topic), store_in_step_with_topics (the store is not known to lack what
 the topics record), topics_in_step_with_store (the topics have everything that the store took from them), keys_in_step_with_store
-(the store has the keys that this process began with: it was not created anew)."""
+(the store has the keys that this process began with: it was not recreated)."""
 
 CONTAINED_FAULTS = Counter(
     "forwarder_contained_faults_total",
@@ -211,7 +211,7 @@ SET_ASIDE = SnapshotGauge(
 """`class`: forged (not signed by this deployment), undecodable, internal_error."""
 CERTIFICATES_ENDING = SnapshotGauge(
     "forwarder_pms_certificates_ending",
-    "Accounts whose client certificate for their PMS ends within 14 days, or has.",
+    "Accounts whose client certificate for their PMS expires within 14 days, or has expired.",
     [],
 )
 KEYS_ENDING = SnapshotGauge("forwarder_api_keys_ending", "API keys that expire within 14 days.", [])

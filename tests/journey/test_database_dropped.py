@@ -61,7 +61,7 @@ async def test_without_a_backup_it_works_again_after_a_restart(running: Deployme
     await running.command("migrate")
     # It is empty, and has other keys.
     await _until_failing(running, ROLES, "keys_in_step_with_store")
-    await _until_said(running, "! the database was created anew and not restored: ")
+    await _until_said(running, "! the database was recreated and not restored: ")
     assert (await running.client.get(f"{running.url('ingress')}/readyz")).status_code == 503
     await _until_failing(running, ["worker"], "store_in_step_with_topics")
     async with open_backend(settings_of(site)) as backend:

@@ -139,9 +139,7 @@ def _kept(lag: GroupLag) -> Step:
     name, topic = f"group {lag.group.name}", lag.group.topic
     if lag.kept is None:
         return Step(name, "ok", f"{topic} keeps messages forever, or does not say for how long")
-    unread = (
-        f"has not read messages of {span(timedelta(seconds=lag.seconds))}" if lag.messages else "has read everything"
-    )
+    unread = f"has unread messages of {span(timedelta(seconds=lag.seconds))}" if lag.messages else "has read everything"
     says = f"{unread}; {topic} keeps messages for {span(lag.kept)}"
     if lag.deleted_in is None:
         return Step(name, "ok", says)

@@ -133,7 +133,7 @@ async def test_messages_that_will_be_deleted_before_they_are_read_are_noticed_da
     assert not await found(Broker(unread_since=NOW - timedelta(hours=41)))
     (step,) = await found(Broker(unread_since=NOW - timedelta(hours=43)))
     assert (step.name, step.verdict) == ("group workers", "failed")
-    assert step.says == "has not read messages of 1.8 d; reservations.requests keeps messages for 7.0 d"
+    assert step.says == "has unread messages of 1.8 d; reservations.requests keeps messages for 7.0 d"
     assert (step.mend or "").startswith("the first are deleted in 5.2 d")
 
 

@@ -86,7 +86,7 @@ def logged(**more: Any) -> DeploymentStatus:
 PMS_FAILS = "acme: its PMS fails"
 REFUSED = ", next try now; its PMS refuses the credential"
 SOON = ", next try in 12 s"
-WITHOUT_ANSWERS = ", which has its answers; where there are none, start more"
+WITHOUT_ANSWERS = " shows its answers; if there are none, start more"
 IN_A_MINUTE = NOW + timedelta(minutes=1)
 TIMED_OUT = Waiting(NOW - timedelta(seconds=5), {"push_timed_out": 990, "pms_unavailable": 4, None: 6})
 INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]] = [
@@ -95,19 +95,19 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
     (
         "Kafka is away",
         replace(WELL, log=None, log_fault="no broker"),
-        [("LogAway", "the log is away: no broker", "look into docs/operations/outages.md")],
+        [("LogAway", "the log is away: no broker", "see docs/operations/outages.md")],
     ),
     (
         "one process cannot reach Kafka",
         stored(processes=[*RUNNING, process("notifier", "n1", "log", "consuming")]),
         [
-            ("LogAway", "the log is away: notifier on n1 cannot reach it", "look into docs/operations/outages.md"),
+            ("LogAway", "the log is away: notifier on n1 cannot reach it", "see docs/operations/outages.md"),
         ],
     ),
     (
         "PostgreSQL is away",
         replace(WELL, store=None, store_fault="no server"),
-        [("StoreAway", "the store is away: no server", "look into docs/operations/outages.md")],
+        [("StoreAway", "the store is away: no server", "see docs/operations/outages.md")],
     ),
     (
         "PostgreSQL's disk is full, as status finds out itself",
@@ -134,7 +134,7 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
     (
         "the database is empty",
         replace(WELL, store=StoreStatus([], "0001", current=False)),
-        [("TablesOutdated", "the tables are at nothing, and 0001 is wanted", "forwarder migrate")],
+        [("TablesOutdated", "the tables are at nothing, this version needs 0001", "forwarder migrate")],
     ),
     (
         "a topic is gone",
@@ -165,7 +165,7 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
             (
                 "DeletionNears",
                 (
-                    "forwarder-worker has not read messages of 2.0 h, and reservations.requests keeps them for 7.0 h: "
+                    "forwarder-worker has unread messages of 2.0 h, and reservations.requests keeps them for 7.0 h: "
                     "the first are deleted in 5.0 h"
                 ),
                 (
@@ -197,12 +197,12 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
         ],
     ),
     (
-        "the database was dropped and created anew",
+        "the database was dropped and recreated",
         stored(processes=[*SERVING, process("worker", "w1", "keys_in_step_with_store", "consuming")]),
         [
             (
                 "KeysReplaced",
-                "the database was created anew and not restored: these processes have the keys of the one before: worker on w1",
+                "the database was recreated and not restored: these processes have the keys of the previous one: worker on w1",
                 "restore a backup: docs/operations/restore.md; if there is none, restart these processes",
             )
         ],
@@ -242,7 +242,7 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
             (
                 "TopicUnreadable",
                 "a message cannot be read, and its partition waits: worker on w2",
-                "the log of that process says what would help: partition.unreadable",
+                "the log of that process has the remedy: partition.unreadable",
             )
         ],
     ),
@@ -284,12 +284,12 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
         [
             (
                 "LoopFails",
-                "a loop fails over and over: ingress on i1",
+                "a loop keeps failing: ingress on i1",
                 "the log of that process has the traceback: fault.contained",
             ),
             (
                 "CertificateEnds",
-                "a certificate of these processes ends within 14 days: ingress on i1",
+                "a certificate of these processes expires within 14 days: ingress on i1",
                 "forwarder doctor says which; renew it in place",
             ),
         ],
@@ -474,18 +474,18 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
         [
             (
                 "NoSealingKey",
-                "no key is left that cards can be sealed to",
+                "no key is left to seal cards to",
                 "start a worker, which makes them: forwarder worker",
             ),
             (
                 "PmsCertificatesEnding",
-                "the client certificates of a1, a2, a3, a4, a5 and 2 more for their PMSs end within 14 days",
+                "the client certificates of a1, a2, a3, a4, a5 and 2 more for their PMSs expire within 14 days",
                 "forwarder account set ACCOUNT --certificate-file … --key-file …",
             ),
             (
                 "KeysEnding",
-                "2 API keys ending within 14 days",
-                "forwarder key list; then forwarder key set KEY --expires …",
+                "2 API keys expiring within 14 days",
+                "forwarder key list; then forwarder key change KEY --expires …",
             ),
         ],
     ),

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from forwarder.operate.deployment.conditions import conditions
 from forwarder.settings import Environment
+from tests.support.cases import for_each
 from tools.reference.signals import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,6 +78,19 @@ def test_every_setting_and_metric_that_is_named_exists() -> None:
     assert wrong(PAGES, unknown) == {}
 
 
+def test_every_command_that_is_named_exists() -> None:
+    names = set(re.findall(r"^#+ forwarder (\S+(?: \S+)?)$", _text(ROOT / "docs/reference/commands.md"), re.MULTILINE))
+    groups = {name.split()[0] for name in names if " " in name}
+
+    def unknown(text: str) -> list[str]:
+        found = re.findall(r"\bforwarder ([a-z][a-z-]+)(?: ([a-z][a-z-]+))?", text)
+        return [f"{noun} {verb}" for noun, verb in found if noun in groups and verb and f"{noun} {verb}" not in names]
+
+    written = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    assert wrong(written, lambda page: unknown("\n".join(CODE.findall(page.read_text(encoding="utf-8"))))) == {}
+    assert [name for each in conditions() for name in unknown(each.do)] == []
+
+
 def test_every_log_event_that_operators_read_of_exists() -> None:
     def unknown(page: Path) -> Iterable[str]:
         named = {code for code in CODE.findall(_text(page)) if re.fullmatch(r"[a-z_]+\.[a-z_]+", code)}
@@ -86,8 +101,9 @@ def test_every_log_event_that_operators_read_of_exists() -> None:
     assert wrong((ROOT / "docs" / "operations").glob("*.md"), unknown) == {}
 
 
-def test_the_readme_is_short() -> None:
-    assert len(_text(ROOT / "README.md").splitlines()) <= 80
+@for_each(("page", "lines"), [("README.md", 80), ("ARCHITECTURE.md", 150), ("docs/operations/at-night.md", 40)])
+def test_what_everybody_reads_first_is_short(page: str, lines: int) -> None:
+    assert len(_text(ROOT / page).splitlines()) <= lines
 
 
 def test_every_page_of_the_docs_is_in_the_sites_navigation() -> None:
