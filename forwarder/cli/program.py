@@ -119,19 +119,15 @@ def program(arguments: Sequence[str]) -> typer.Typer:
         if name != called:
             app.command(name, help=about)(lambda: None)  # only listed
         elif name in GROUPS:
-            app.add_typer(_group(about, load(place)), name=name)
+            group = typer.Typer(help=about, no_args_is_help=True)
+            group.callback()(lambda: None)  # typer would omit the name of a single command
+            for member, command in load(place).items():
+                settings = getattr(command, "context_settings", None)
+                group.command(member, context_settings=settings)(_runnable(command))
+            app.add_typer(group, name=name)
         else:
             app.command(name)(_runnable(load(place)))
     return app
-
-
-def _group(about: str, commands: Mapping[str, Callable[..., None]]) -> typer.Typer:
-    group = typer.Typer(help=about, no_args_is_help=True)
-    group.callback()(lambda: None)  # typer would omit the name of a single command
-    for name, command in commands.items():
-        settings = getattr(command, "context_settings", None)
-        group.command(name, context_settings=settings)(_runnable(command))
-    return group
 
 
 def _runnable(command: Callable[..., Any]) -> Callable[..., None]:

@@ -54,7 +54,6 @@ class Actor:
 
     @classmethod
     def key(cls, key_id: str, address: str) -> "Actor":
-        """The API key with that id, used from `address`."""
         return cls("key", key_id, address)
 
 

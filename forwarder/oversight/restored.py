@@ -129,7 +129,6 @@ class RecoveryCheck:
         return {place: each for place, each in unknown.items() if purged is None or each.accepted_at >= purged}
 
     def outcomes(self, messages: Sequence[ConsumedMessage]) -> Sequence[PublishedOutcome]:
-        """The outcomes in these messages."""
         found = []
         for consumed in messages:
             headers = consumed.message.headers

@@ -92,7 +92,6 @@ class FaultBoard:
             self._orders.pop(name).lifted.set()
 
     def at(self, name: str) -> Order | None:
-        """The order in force at `name`."""
         return self._orders.get(name, self._everywhere)
 
     def strikes(self, order: Order, *, books: bool) -> bool:

@@ -82,7 +82,13 @@ class HttpSender:
     async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes) -> EndpointResponse:
         address = httpcore.URL(url)
         if self._rule is not None:
-            _require_allowed(self._rule, address)
+            scheme, host = address.scheme.decode(), address.host.decode().strip("[]")
+            try:
+                allowed = self._rule.allows(scheme, host)
+            except ValueError:  # a name, which the proxy resolves
+                allowed = self._rule.may_allow(scheme)
+            if not allowed:
+                raise _AddressRefused(f"{host} is not an address of the public internet")
         timeouts = {"connect": _CONNECT_SECONDS, "pool": self._seconds}
         async with self._pools[address.scheme.decode()].stream(
             "POST", address, headers=list(headers.items()), content=body, extensions={"timeout": timeouts}
@@ -177,17 +183,6 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failed = error
         raise failed or _AddressRefused(f"{host} does not lead to an address of the public internet")
-
-
-def _require_allowed(rule: AddressRule, url: httpcore.URL) -> None:
-    """Raises `_AddressRefused` if the host is written as an address that `rule` forbids."""
-    scheme, host = url.scheme.decode(), url.host.decode().strip("[]")
-    try:
-        allowed = rule.allows(scheme, host)
-    except ValueError:  # a name, which the proxy resolves
-        allowed = rule.may_allow(scheme)
-    if not allowed:
-        raise _AddressRefused(f"{host} is not an address of the public internet")
 
 
 def _no_response(error: Exception) -> NoResponse:

@@ -110,7 +110,6 @@ class _Selection(RequestBody):
     property_ids: _PropertyIds = None
 
     def terms(self) -> WebhookTerms:
-        """The terms that the body contains."""
         given = {_TERMS.get(name, name): getattr(self, name) for name in self.model_fields_set - {"enabled"}}
         if given.get("property_ids"):
             given["property_ids"] = [str(each) for each in given["property_ids"]]

@@ -54,15 +54,14 @@ class GuestQuery:
 
     def is_in(self, value: Any) -> bool:
         """Whether any text in `value` (JSON) names the guest."""
-        return any(self._names(text) for text in texts_in(value))
-
-    def _names(self, text: str) -> bool:
         if self.email is not None:
             wanted = self.email.strip().casefold()
-            return any(each.strip(".").casefold() == wanted for each in _EMAIL.findall(text))
+            return any(
+                each.strip(".").casefold() == wanted for text in texts_in(value) for each in _EMAIL.findall(text)
+            )
         if self.phone is not None:
             wanted = digits_of(self.phone)
-            return any(digits_of(each) == wanted for each in _PHONE.findall(text))
+            return any(digits_of(each) == wanted for text in texts_in(value) for each in _PHONE.findall(text))
         return False
 
 
