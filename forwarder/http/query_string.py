@@ -9,7 +9,6 @@ from urllib.parse import parse_qs
 
 from starlette.types import Scope
 
-from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.checks.faults import nearest
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem, pointer_to
@@ -17,7 +16,6 @@ from forwarder.reservation.problems.problem import Fault, Problem, pointer_to
 Parameters = Mapping[str, Sequence[str]]
 """Query parameters by name, each with all of its values."""
 
-_MAX_SHOWN: Final = 64
 _MAX_FAULTS: Final = 10
 
 
@@ -47,6 +45,4 @@ def _unknown(name: str, known: Collection[str]) -> Fault:
         hint = f"did you mean {meant}?"
     else:
         hint = f"there are {', '.join(sorted(known))}" if known else "this operation takes none"
-    # The name may be anything, a card number too.
-    shown = pointer_to(mask(name)[:_MAX_SHOWN])
-    return Fault(shown, "unknown_parameter", f"is no query parameter of this operation: {hint}")
+    return Fault(pointer_to(name), "unknown_parameter", f"is no query parameter of this operation: {hint}")

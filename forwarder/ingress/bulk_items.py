@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 from pydantic_core import from_json
 
 from forwarder.ingress.problems import ITEM_TOO_LARGE, invalid_item, malformed_json, validation_failed
-from forwarder.reservation.checks.card_numbers import find
+from forwarder.reservation.checks.card_numbers import find, may_hold
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import MAX_ITEM_BYTES, RESERVATION, ItemReading, read_item
 from forwarder.reservation.checks.plausibility import Plausibility
@@ -90,7 +90,7 @@ def read_element(text: bytes, check: Plausibility) -> Item:
     read = read_item(text, check)
     if isinstance(read, list):
         return Item(_refused(read), size, _key_in(text))
-    return Item(read, size, read.item.idempotency_key)
+    return Item(read, size, _shown_key(read.item.idempotency_key))
 
 
 def read_line(line: tuple[int, bytes], check: Plausibility) -> Item:
@@ -145,10 +145,15 @@ def _end_of_blank(body: bytes, start: int) -> int:
 
 
 def _key_in(text: bytes) -> str | None:
-    """The key of an item that is refused, which may be anything: a card number is not sent back."""
+    """The key of an item that is refused, which may be anything."""
     item = from_json(text)
     key = item.get("idempotencyKey") if isinstance(item, dict) else None
-    return key if isinstance(key, str) and len(key) <= _MAX_KEY and not find(key) else None
+    return _shown_key(key) if isinstance(key, str) and len(key) <= _MAX_KEY else None
+
+
+def _shown_key(key: str | None) -> str | None:
+    """The key by which a result names its item. A card number is not sent back."""
+    return None if key is not None and may_hold(key) and find(key) else key
 
 
 def _refused(faults: Sequence[Fault]) -> Problem:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from forwarder.pms.port import AccountConnection, Loss, Preview
-from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.checks.faults import nearest
 from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.problems.problem import pointer_to
@@ -13,7 +12,6 @@ from forwarder.tenancy.port import Account
 
 _MAX_ACCOUNTS: Final = 4_096
 _CARD: Final = "cardDetails"
-_MAX_NAME: Final = 64
 
 
 class CallerWarning(NamedTuple):
@@ -39,8 +37,7 @@ class Losses:
         """Warnings about fields of a request that do not reach the account's PMS, its unknown fields, and a rounded price."""
         request, found = read.request, list[CallerWarning]()
         for field in read.unknown:
-            # The name may be anything, a card number too.
-            pointer = field.place + pointer_to(mask(field.name)[:_MAX_NAME])
+            pointer = field.place + pointer_to(field.name)
             meant = nearest(field.name, field.known)
             hint = "" if meant is None else f" Did you mean {meant}?"
             found.append(CallerWarning("unknown_field", pointer, f"There is no such field; it was ignored.{hint}"))

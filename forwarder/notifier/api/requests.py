@@ -5,6 +5,7 @@ The models' docstrings and descriptions are published in the OpenAPI document.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Final, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -17,7 +18,7 @@ from forwarder.http.paging import PAGE_PARAMETERS, read_cursor, read_limit
 from forwarder.http.query_string import invalid_query, parameters_of
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS, WebhookTerms
 from forwarder.reservation.checks.card_numbers import find
-from forwarder.reservation.checks.faults import MalformedJson
+from forwarder.reservation.checks.faults import MAX_FAULTS, MalformedJson
 from forwarder.reservation.checks.fields import read_object
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Fault, Problem, summary_of
@@ -116,12 +117,9 @@ class _Selection(RequestBody):
         return cast("WebhookTerms", given)
 
     def faults(self) -> list[Fault]:
-        taken = ", ".join(RESULT_TYPES)
-        return [
-            Fault(f"/types/{index}", "invalid_value", f"must be one of {taken}")
-            for index, each in enumerate(self.types or ())
-            if each not in RESULT_TYPES
-        ]
+        detail = f"must be one of {', '.join(RESULT_TYPES)}"
+        wrong = (index for index, each in enumerate(self.types or ()) if each not in RESULT_TYPES)
+        return [Fault(f"/types/{index}", "invalid_value", detail) for index in islice(wrong, MAX_FAULTS)]
 
 
 class NewWebhook(_Selection):

@@ -16,6 +16,9 @@ from forwarder.reservation.request import CONFIRMED, CURRENCY_IN_ANY_CASE, EMAIL
 
 _Place = tuple[int | str, ...]
 
+MAX_FAULTS: Final = 100
+"""More than any request has fields. A body may have thousands of unknown names or elements, each at fault."""
+
 
 class MalformedJson(ValueError):
     """The body is not a JSON document. The message says where the error is."""
@@ -26,12 +29,13 @@ def _place(detail: ErrorDetails) -> _Place:
 
 
 def field_faults(error: ValidationError, place: Callable[[ErrorDetails], _Place] = _place) -> Mapping[str, Fault]:
-    """The faults of single values, by JSON Pointer. `place` gives the path to one. Raises `MalformedJson`."""
+    """The faults of single values, the first `MAX_FAULTS`, by JSON Pointer. `place` gives the path to one. Raises
+    `MalformedJson`."""
     details = error.errors(include_url=False, include_input=False)
     if details[0]["type"] == "json_invalid":
         raise MalformedJson(details[0]["ctx"]["error"])
     by_pointer: dict[str, list[ErrorDetails]] = {}
-    for detail in details:
+    for detail in details[:MAX_FAULTS]:
         by_pointer.setdefault(_pointer(place(detail)), []).append(detail)
     return {pointer: _fault(pointer, branches) for pointer, branches in by_pointer.items()}
 

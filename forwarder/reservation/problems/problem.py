@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from forwarder.reservation.checks.card_numbers import mask
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -17,9 +19,14 @@ class Fault:
         return {"pointer": self.pointer, "code": self.code, "detail": self.detail}
 
 
+_MAX_NAME: Final = 64
+
+
 def pointer_to(*steps: str | int) -> str:
-    """The JSON Pointer of these members and indexes."""
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+    """The JSON Pointer of these members and indexes. A name may be anything that a caller wrote: it is cut to 64 characters, and a
+    card number in it is masked."""
+    names = (mask(str(step))[:_MAX_NAME] for step in steps)
+    return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
 
 
 _LINKS: Final = (b'"type":"/problems/', b'"instance":"/api/')

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from forwarder.notifier.api.requests import MAX_URL
+from forwarder.reservation.checks.faults import MAX_FAULTS
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.tenancy.port import MAX_ENDPOINTS
 from forwarder.tenancy.sealing import of_webhook_secret
@@ -129,6 +130,22 @@ async def test_what_is_wrong_with_a_body_is_named(house: Stages, body: Any, expe
     assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
     assert faults(answer) == expected
     assert (await listed(house))["data"] == []
+
+
+@pytest.mark.parametrize("more", [{"4111111111111111": 1}, {"headers": {"4111111111111111": 1}}, {"x" * 50_000: 1}])
+async def test_a_name_at_fault_is_cut_and_a_card_number_in_it_masked(house: Stages, more: Any) -> None:
+    answer = await house.client.post(PATH, json={"url": URL, **more})
+    assert answer.status_code == 422
+    assert len(answer.content) < 1_000
+    assert "4111111111111111" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "more", [{"types": ["x"] * 10_000}, {"types": [1] * 20_000}, {f"x{number}": 1 for number in range(6_000)}]
+)
+async def test_of_thousands_of_faults_the_first_are_named(house: Stages, more: Any) -> None:
+    answer = await house.client.post(PATH, json={"url": URL, **more})
+    assert (answer.status_code, len(faults(answer))) == (422, MAX_FAULTS)
 
 
 @pytest.mark.parametrize(

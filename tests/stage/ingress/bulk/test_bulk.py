@@ -200,11 +200,11 @@ async def test_a_line_that_is_not_json_is_that_lines_problem(house: Stages) -> N
 @pytest.mark.parametrize("dry_run", ["", "?dryRun=true"])
 async def test_a_result_names_its_item(house: Stages, dry_run: str) -> None:
     card = "4111111111111111"
-    items = [_keyed("order-1"), SMALL, {**_keyed("order-2"), "x": 1}, 5, {**_keyed(card), "x": 1}]
+    items = [_keyed("order-1"), SMALL, {**_keyed("order-2"), "x": 1}, 5, {**_keyed(card), card: 1}, _keyed(card)]
     answer = await house.client.post(BULK_PATH + dry_run, json=items)
     results = answer.json()["data"]["results"]
     assert [(each["index"], each.get("idempotencyKey")) for each in results] == [
-        *((0, "order-1"), (1, None), (2, "order-2"), (3, None), (4, None))
+        *((0, "order-1"), (1, None), (2, "order-2"), (3, None), (4, None), (5, None))
     ]
     assert card not in answer.text
 
