@@ -67,6 +67,7 @@ _SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLOSE: Final = (b"connection", b"close")
 _OVERLOADED: Final = problem_response(service.OVERLOADED.problem("Send the same request again in a moment."), _CLOSE)
+_NO_SUCH_PATH: Final = problem_response(requests.NOT_FOUND.problem("Unknown path."))
 _CLIENT_GONE = 499
 """The status to count if the client left before a response; never sent."""
 _FAILED: Final = 500
@@ -171,6 +172,8 @@ class _Application:
         head = (scope["path"], scope["query_string"], b"".join(chain.from_iterable(scope["headers"])))
         if sum(map(len, head)) > MAX_HEAD_BYTES:
             app = HEAD_TOO_LARGE
+        elif scope["path"].endswith("\n"):  # it would match routes, and break a header that repeats it
+            app = _NO_SUCH_PATH
         elif app is None:
             address, scope["app"] = client_address(scope), self._router
             always = scope["path"] in ALWAYS_ANSWERED

@@ -95,6 +95,11 @@ async def test_no_redirect_to_another_spelling(client: httpx.AsyncClient) -> Non
     assert (await client.get("/broken/")).status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/left%0A", "/fine/1%0A", "/mounted/inner%0A"])
+async def test_a_line_break_after_a_path_makes_it_another(client: httpx.AsyncClient, path: str) -> None:
+    assert (await client.get(path)).status_code == 404
+
+
 async def test_a_wrong_method_is_a_405_problem_that_says_which_are_right(client: httpx.AsyncClient) -> None:
     answer = await client.delete("/fine/1")
     assert answer.status_code == 405
