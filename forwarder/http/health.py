@@ -53,18 +53,26 @@ def health_routes(
     checks fail, it is degraded and 200, because the process does the rest of its work. Not ready once `leaving` is set.
     `/metrics`: Prometheus, with the failing checks and the metrics of `role`, or all; requires the bearer token `metrics_token` if
     given."""
+    confirming: asyncio.Task[Mapping[str, bool]] | None = None
+
+    async def confirmed() -> Mapping[str, bool]:
+        """One run of the checks for all who ask meanwhile: anybody may ask, as often as they like."""
+        nonlocal confirming
+        if confirming is None or confirming.done():
+            confirming = asyncio.create_task(health.confirm())
+        return await asyncio.shield(confirming)
 
     async def alive(_request: Request) -> Response:
         return Response(200, b'{"status":"ok"}', (NO_STORE,))
 
     async def ready(_request: Request) -> Response:
-        confirmed = await health.confirm()
-        failed = [name for name, good in confirmed.items() if not good]
+        checks = await confirmed()
+        failed = [name for name, good in checks.items() if not good]
         if leaving is not None and leaving.is_set():
-            return Response(503, to_json({"status": "stopping", "checks": confirmed, "failed": failed}), (NO_STORE,))
+            return Response(503, to_json({"status": "stopping", "checks": checks, "failed": failed}), (NO_STORE,))
         unready = any(name not in health.lesser for name in failed)
         status = "not ready" if unready else "degraded" if failed else "ready"
-        body: dict[str, Any] = {"status": status, "checks": confirmed, "failed": failed}
+        body: dict[str, Any] = {"status": status, "checks": checks, "failed": failed}
         if failing := LOOPS.failing():
             body["failingLoops"] = failing
         return Response(503 if unready else 200, to_json(body), (NO_STORE,))
@@ -76,8 +84,11 @@ def health_routes(
         )
         if metrics_token is not None and not bears:
             return problem_response(_NOT_FOR_ALL)
-        FAILING_CHECKS.replace({(name,): float(not good) for name, good in (await health.confirm()).items()})
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        FAILING_CHECKS.replace({(name,): float(not good) for name, good in (await confirmed()).items()})
+        try:
+            encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        except TypeError:  # it compares a version that is none
+            encode, content_type = choose_encoder("")
         return Response(200, encode(registry(role)), media_type=content_type.encode())
 
     return [Route("/healthz", alive), Route("/readyz", ready), Route("/metrics", metrics)]

@@ -11,7 +11,7 @@ from forwarder.http.health import Check, Health, health_routes
 from forwarder.http.server import http_app
 from forwarder.process.containment import LOOPS, Where
 from tests.support.cases import for_each
-from tests.support.memory.clock import ManualClock
+from tests.support.memory.clock import ManualClock, settle
 
 
 async def _good() -> bool:
@@ -78,6 +78,26 @@ async def test_what_only_some_of_the_work_needs_leaves_it_ready_and_degraded(
     assert answer.json()["checks"] == {"log": log is _good, "store": store is _good, "loops": True}
 
 
+async def test_requests_at_once_share_one_run_of_the_checks() -> None:
+    runs, go = 0, asyncio.Event()
+
+    async def check() -> bool:
+        nonlocal runs
+        runs += 1
+        await go.wait()
+        return True
+
+    transport = httpx.ASGITransport(http_app(health_routes(Health({"store": check})), ManualClock()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
+        asked = [asyncio.create_task(client.get(path)) for path in ("/readyz", "/readyz", "/metrics")]
+        await settle()
+        go.set()
+        assert [(await each).status_code for each in asked] == [200, 200, 200]
+        assert runs == 1
+        assert (await client.get("/readyz")).status_code == 200
+    assert runs == 2
+
+
 async def test_not_ready_while_a_loop_fails_over_and_over() -> None:
     loop = object()
     LOOPS.fails(loop, Where.INTAKE, "err_1")
@@ -129,3 +149,9 @@ async def test_the_numbers_as_open_metrics_where_asked() -> None:
     answer = await _get("/metrics", {}, accept="application/openmetrics-text; version=1.0.0")
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
+
+
+@pytest.mark.parametrize("accept", ["text/plain;version=x", "application/openmetrics-text; version=1.x.0, */*"])
+async def test_the_numbers_as_text_where_a_version_is_asked_for_that_is_none(accept: str) -> None:
+    answer = await _get("/metrics", {}, accept=accept)
+    assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/plain")
