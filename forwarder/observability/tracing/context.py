@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from forwarder.reservation.checks.card_numbers import find, may_hold
+from forwarder.reservation.checks.card_numbers import find, is_card_number, may_hold
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
@@ -30,9 +30,9 @@ _LONG: Final = 128
 
 
 def read_trace(traceparent: str | None, tracestate: str | None = None) -> str | None:
-    """The trace of these headers, in its stored form; None if the `traceparent` is invalid."""
+    """The trace of these headers, in its stored form; None if the `traceparent` is invalid, or an id in it is a card number."""
     given = None if traceparent is None else _TRACEPARENT.fullmatch(traceparent)
-    if given is None:
+    if given is None or any(is_card_number(each.lstrip("0")) for each in given["ids"].split("-")):
         return None
     flags = given["flags"]
     if given["version"] != _CURRENT:  # a later version is parsed as far as this one goes, and written as this one

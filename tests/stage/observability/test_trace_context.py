@@ -30,6 +30,8 @@ MORE, MOST = LONG.replace("long", "more"), LONG.replace("long", "most")
         (f"{PARENT}, {PARENT}", None),
         (f"00-{'0' * 32}-00f067aa0ba902b7-01", None),
         (f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01", None),
+        (f"00-{'4111111111111111':0>32}-00f067aa0ba902b7-01", None),
+        ("00-4bf92f3577b34da6a3ce929d0e0e4736-4111111111111111-01", None),
     ],
 )
 def test_what_is_a_traceparent(given: str | None, kept: str | None) -> None:
