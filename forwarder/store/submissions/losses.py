@@ -104,7 +104,7 @@ class LossDetection:
     def remember_lost(self, work_ids: Collection[int], now: datetime) -> None:
         """These rows were claimed by this worker, and the database has them as never claimed: `lacking` counts them until that is
         mended, since they may have been sent."""
-        self._acknowledged.note_put_off(dict.fromkeys(work_ids, PutOff(_EVERY, _EVERY, now)))
+        self._acknowledged.note_put_off(dict.fromkeys(work_ids, PutOff(EVERY, EVERY, now)))
 
 
 _MAX_REMEMBERED: Final = 20_000
@@ -112,7 +112,7 @@ _REMEMBERED_FOR: Final = timedelta(hours=1)
 _PER_QUERY: Final = 2_000
 _LOST_FOR: Final = timedelta(hours=1)
 """How long before the newest row a recovery begins."""
-_EVERY: Final = 2**31 - 1
+EVERY: Final = 2**31 - 1
 """More than any row's revision or tries."""
 
 _row = reservations.c

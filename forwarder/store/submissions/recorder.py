@@ -5,7 +5,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from pydantic_core import from_json
@@ -27,7 +27,7 @@ from forwarder.store.sql import (
 from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, CONFIRMED
 from forwarder.store.submissions.intake import SubmissionIntake
 from forwarder.store.submissions.leases import HELD, UNREADABLE_RESTS, postpone
-from forwarder.store.submissions.losses import PutOff
+from forwarder.store.submissions.losses import EVERY, PutOff
 from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, Postponed
 from forwarder.store.submissions.rows import outcome_batch, postponed_row
 from forwarder.store.tables import IS_SET_ASIDE, outbox, reservations, set_aside
@@ -52,7 +52,7 @@ class Recorder(SubmissionIntake):
             return {}
         later = [each for each in ended if each.event.revision > 1]
         waiting: set[int] = set()  # the rows whose earlier events may be unpublished
-        acknowledged: dict[int, PutOff] = {}
+        acknowledged, tried = dict[int, PutOff](), set[int]()
         dialect = self._database.dialect
         if dialect == "postgresql" and ended and not (later or postponed):
             # For first outcomes only, as nearly all are: one statement, without a look-up.
@@ -62,11 +62,12 @@ class Recorder(SubmissionIntake):
             async with self._database.transaction() as connection:
                 if postponed:
                     rows = as_batch([postponed_row(one) for one in postponed])
-                    put_off = await connection.execute(postpone(), {"worker_id": worker_id, BATCH: rows})
+                    put_off = (await connection.execute(postpone(), {"worker_id": worker_id, BATCH: rows})).all()
                     at = max(each.updated_at for each in postponed)
                     # A look-up is not remembered: losing it does no harm, and its row may be reopened, with no tries.
                     pending = (row for row in put_off if row.status == Status.PENDING.value)
                     acknowledged = {row.id: PutOff(row.revision, row.tries, at) for row in pending}
+                    tried = {row.id for row in put_off}
                 batch = {"worker_id": worker_id, **outcome_batch(dialect, ended)}
                 finished = await connection.execute(finish(), batch) if ended else ()
                 held = {row.id for row in finished}
@@ -76,7 +77,6 @@ class Recorder(SubmissionIntake):
                 if held:
                     batch = outcome_batch(dialect, [each for each in ended if each.work_id in held])
                     kept = (await connection.execute(insert_events(), batch)).all()
-            self._acknowledged.note_put_off(acknowledged)
         recorded = {each.work_id: each for each in ended}
         events: dict[int, OutboxEvent] = {}
         for row in kept:
@@ -85,6 +85,18 @@ class Recorder(SubmissionIntake):
         if events:
             revisions = {each.event.request_id: each.event.revision for each in events.values()}
             self._acknowledged.note_recorded(revisions, max(each.updated_at for each in ended))
+        # What was sent, and is no longer this worker's row, does not look unsent, unless the database lost the claim.
+        acknowledged |= {
+            each.work_id: PutOff(each.event.revision - 1, EVERY, each.updated_at)
+            for each in ended
+            if each.work_id not in events and each.status in _SENT
+        }
+        acknowledged |= {
+            each.work_id: PutOff(each.revision, EVERY, each.updated_at)
+            for each in postponed
+            if each.work_id not in tried and each.evidence.open
+        }
+        self._acknowledged.note_put_off(acknowledged)
         return events
 
     async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
@@ -136,6 +148,7 @@ class Recorder(SubmissionIntake):
             await self._database.run(forget_events(), {BATCH: key_batch("id", outbox_ids)})
 
 
+_SENT: Final = (Status.CONFIRMED, Status.IN_DOUBT)
 _IN_DOUBT: sa.ColumnElement[str] = sa.literal_column("'IN_DOUBT'")
 _row = reservations.c
 

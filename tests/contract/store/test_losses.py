@@ -133,6 +133,24 @@ async def test_what_another_worker_let_go_of_unsent_is_asked_for_like_any_other(
         assert await recorder.lacking({}, now=LATER) == {"put_off": 1}
 
 
+@pytest.mark.parametrize("came", ["an outcome", "no answer"])
+async def test_what_was_sent_and_cannot_be_recorded_because_its_claim_was_lost_is_asked_for(
+    engine: AsyncEngine, recorder: Recorder, came: str
+) -> None:
+    """Its push ended while the database failed over, so that nobody has it in memory any more when the new one is checked."""
+    await recorder.ingest("w1", arrivals([1, 2], held=False), now=NOW)
+    lost, others = await recorder.claim("w1", "acc", [0], now=NOW, limit=2)
+    await change(engine, f"UPDATE reservations SET leased_by = NULL WHERE id = {lost.id}")
+    await change(
+        engine, f"UPDATE reservations SET leased_by = 'w2', takeovers = 1, possibly_sent = TRUE WHERE id = {others.id}"
+    )
+    if came == "an outcome":
+        assert await recorder.record("w1", [final(lost), final(others)], []) == {}
+    else:
+        await recorder.record("w1", [], [postponed(each, possibly_sent=True) for each in (lost, others)])
+    assert await recorder.lacking({}, now=LATER) == {"put_off": 1}
+
+
 async def test_what_an_operator_settled_as_not_made_is_not_lost(engine: AsyncEngine, recorder: Recorder) -> None:
     (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
     await recorder.record("w1", [replace(final(work, status=Status.IN_DOUBT), look_at=LATER)], [])
