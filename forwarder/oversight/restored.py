@@ -33,12 +33,6 @@ LOOKED_AT: Final = 50
 _REVISION_DIGITS: Final = 9
 _STATUSES: Final = frozenset(status.value for status in Status)
 
-Vouches = Callable[[str, str], bool]
-Known = Callable[[Collection[str]], Awaitable[Collection[str]]]
-"""The request ids among these that were ingested, under any of their names."""
-PurgedBefore = Callable[[], Awaitable[datetime | None]]
-"""Submissions that finished before this time may have been purged; None: none were."""
-
 
 @dataclass(frozen=True, slots=True)
 class PublishedOutcome:
@@ -54,15 +48,17 @@ class PublishedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCheck:
-    """Checks one deployment. `group`: the workers' consumer group. Raises `LogUnavailable`, `StoreUnavailable`."""
+    """Checks one deployment. `group`: the workers' consumer group. `known`: those of some request ids that were ingested, under any
+    of their names. `purged_before`: submissions that finished before then may have been purged; None: none were. Raises
+    `LogUnavailable`, `StoreUnavailable`."""
 
     log: Log
     topics: Topics
     group: str
-    known: Known
+    known: Callable[[Collection[str]], Awaitable[Collection[str]]]
     store: "StoreRecovery"
-    vouches: Vouches
-    purged_before: PurgedBefore
+    vouches: Callable[[str, str], bool]
+    purged_before: Callable[[], Awaitable[datetime | None]]
     signer: MessageSigner
 
     async def lacking(self, looked_at: int = LOOKED_AT) -> Mapping[str, int]:
