@@ -162,7 +162,7 @@ def endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
         "integrationAccountIds": endpoint.account_ids,
         "propertyIds": endpoint.property_ids,
         "description": endpoint.description,
-        "headerNames": endpoint.header_names or (),
+        "headerNames": list(endpoint.header_names or ()),
         "asymmetricSignature": endpoint.asymmetric,
         "enabled": endpoint.enabled,
         "disabledReason": endpoint.disabled_reason,
