@@ -109,10 +109,11 @@ class Webhooks:
         """Changes the given terms. Headers are sealed for their host: a URL with another host needs them again, or empty.
 
         Raises `BadTarget`, `BadHeaders`, `HeadersNeeded`, `UnknownType`, `UnknownAccount`."""
-        async with self._changing("change", endpoint_id, workspace_id) as (was, operation):
-            operation.details["changed"] = list(terms)
-            changed = await self.registry.change(await self._with_terms(was, terms))
-            return _still_there(changed, endpoint_id)
+        async with self._changing("change", endpoint_id, workspace_id) as (found, operation):
+            operation.details["changed"], was = list(terms), found
+            while (changed := await self.registry.change(was, await self._with_terms(was, terms))) is None:
+                was = await self.get(endpoint_id, workspace_id=workspace_id)  # somebody else has changed or removed it
+            return changed
 
     async def _with_terms(self, was: Endpoint, terms: WebhookTerms) -> Endpoint:
         url, headers = terms.get("url", was.url), terms.get("headers")

@@ -265,14 +265,18 @@ class Endpoint:
         """When the last of the replaced secrets stops signing."""
         return self.previous[0].until if self.previous else None
 
+    @property
+    def terms(self) -> Mapping[str, Any]:
+        """The fields that its owner sets."""
+        return {name: getattr(self, name) for name in _TERMS}
+
     def takes(self, *, kind: str, account_id: str, property_id: str) -> bool:
         """Whether it receives such an event. Events of an account's shadow are the account's."""
         wanted = (self.types, kind), (self.account_ids, live_account_id(account_id)), (self.property_ids, property_id)
         return all(allowed is None or each in allowed for allowed, each in wanted)
 
 
-ENDPOINT_TERMS: Final = (
+_TERMS: Final = (
     *("url", "types", "account_ids", "property_ids", "description"),
     *("header_names", "headers", "asymmetric"),
 )
-"""The fields of an endpoint that its owner sets."""

@@ -9,7 +9,6 @@ from sqlalchemy import RowMapping, Select, delete, func, insert, null, select, u
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.tenancy.port import (
-    ENDPOINT_TERMS,
     MAX_ENDPOINTS,
     MAX_PREVIOUS_SECRETS,
     Disabled,
@@ -77,12 +76,15 @@ class Endpoints:
         wanted = select(*_ENDPOINT).order_by(_row.created_at, _row.id)
         return await self._all(wanted if workspace_id is None else wanted.where(_row.workspace_id == workspace_id))
 
-    async def change(self, endpoint: Endpoint) -> Endpoint | None:
-        """Stores the `ENDPOINT_TERMS` of `endpoint`. Raises `UnknownAccount`."""
-        values = {name: getattr(endpoint, name) for name in ENDPOINT_TERMS}
+    async def change(self, was: Endpoint, endpoint: Endpoint) -> Endpoint | None:
+        """Stores the `terms` of `endpoint`; None also if they are no longer those of `was`. Raises `UnknownAccount`."""
+        locked = select(*_ENDPOINT).where(_row.id == endpoint.id).with_for_update()
         async with transaction(self._engine, writes=True) as connection:
             await _require_accounts(connection, endpoint)
-            return await _changed(connection, endpoint.id, values)
+            present = await _endpoints_of(connection, (await connection.execute(locked)).mappings().all())
+            if [each.terms for each in present] != [was.terms]:
+                return None
+            return await _changed(connection, endpoint.id, endpoint.terms)
 
     async def enable(self, endpoint_id: str) -> Endpoint | None:
         values = {"enabled": True, "disabled_reason": null(), "disabled_at": null()}

@@ -111,9 +111,11 @@ async def test_an_endpoint_can_be_changed(endpoints: Endpoints) -> None:
         headers="c2VhbGVk",
         asymmetric=True,
     )
-    assert await endpoints.change(replace(wanted, secret="stays", enabled=False)) == wanted
+    assert await endpoints.change(FIRST, replace(wanted, secret="stays", enabled=False)) == wanted
     assert await endpoints.endpoint("whk_1") == wanted
-    assert await endpoints.change(FIRST) == FIRST
+    assert await endpoints.change(FIRST, replace(FIRST, description="by one who saw it before")) is None
+    assert await endpoints.endpoint("whk_1") == wanted
+    assert await endpoints.change(wanted, FIRST) == FIRST
 
 
 async def test_an_endpoint_selects_accounts_of_its_workspace(endpoints: Endpoints) -> None:
@@ -122,7 +124,7 @@ async def test_an_endpoint_selects_accounts_of_its_workspace(endpoints: Endpoint
             await endpoints.add(replace(FIRST, account_ids=("acc", account_id)))
     await endpoints.add(replace(FIRST, account_ids=("acc",)))
     with pytest.raises(UnknownAccount, match="acc-2"):
-        await endpoints.change(replace(FIRST, account_ids=("acc-2",)))
+        await endpoints.change(FIRST, replace(FIRST, account_ids=("acc-2",)))
 
 
 async def test_a_rotated_secret_leaves_the_one_of_before_for_a_while(endpoints: Endpoints) -> None:
@@ -147,7 +149,7 @@ async def test_a_second_rotation_leaves_the_earlier_secrets_their_time(endpoints
     assert rotated == replace(FIRST, secret="newest", previous=(*longest, replaced))
     assert rotated.previous_until == longest[0].until
     assert await endpoints.of("ws-1") == [rotated, SECOND]
-    assert await endpoints.change(FIRST) == rotated
+    assert await endpoints.change(FIRST, FIRST) == rotated
     assert await endpoints.rotate("whk_1", "safe", previous_until=None) == replace(FIRST, secret="safe")
     again = await endpoints.rotate("whk_1", "later", previous_until=NOW)
     assert again == replace(FIRST, secret="later", previous=(PreviousSecret("safe", NOW),))
@@ -183,7 +185,7 @@ async def test_what_is_removed_is_not_there(endpoints: Endpoints) -> None:
         await endpoints.endpoint("whk_1"),
         await endpoints.enable("whk_1"),
         await endpoints.rotate("whk_1", "bmV3", previous_until=None),
-        await endpoints.change(FIRST),
+        await endpoints.change(FIRST, FIRST),
     ):
         assert missing is None
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, Self
@@ -19,6 +19,7 @@ from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sealing import SecretUnsealer, of_webhook_secret, sealer_of
 from forwarder.topics.port import ConsumedMessage, Message
+from forwarder.webhooks.addresses import AddressRule, ResolvedTargets
 from forwarder.webhooks.port import BadTarget, EndpointResponse, NoResponse
 from tests.support.memory.clock import settle
 from tests.support.stages.notifier_parts import SECRET, Hooks, url
@@ -576,3 +577,25 @@ async def test_a_secret_is_kept_sealed(hooks: Hooks) -> None:
     assert secret not in repr(endpoint)
     assert secret not in str([endpoint.secret, endpoint.previous])
     assert SecretUnsealer([SECRET]).open_text(endpoint.secret, of_webhook_secret(endpoint.id)) == secret
+
+
+@pytest.mark.parametrize("meanwhile", [{"description": "ours"}, {"headers": {"X-Tenant": "7"}}])
+async def test_what_another_changes_meanwhile_is_kept(hooks: Hooks, meanwhile: WebhookTerms) -> None:
+    endpoint_id = await hooks.add("a")
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def find(_host: str, _port: int) -> Sequence[str]:
+        asked.set()
+        await go.wait()
+        return ["93.184.215.14"]
+
+    slow = replace(hooks.webhooks, targets=ResolvedTargets(AddressRule(), find))
+    moving = asyncio.create_task(slow.change(endpoint_id, workspace_id="ws-1", url=url("b")))
+    await asked.wait()
+    await hooks.webhooks.change(endpoint_id, workspace_id="ws-1", **meanwhile)
+    go.set()
+    if "headers" in meanwhile:  # sealed for the address that it still has
+        with pytest.raises(HeadersNeeded):
+            await moving
+    else:
+        assert ((await moving).url, (await moving).description) == (url("b"), "ours")

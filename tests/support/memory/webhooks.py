@@ -11,7 +11,6 @@ from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, DueDeliver
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.tenancy.port import (
-    ENDPOINT_TERMS,
     MAX_ENDPOINTS,
     MAX_PREVIOUS_SECRETS,
     Disabled,
@@ -69,10 +68,12 @@ class MemoryEndpoints(Endpoints):
     async def enable(self, endpoint_id: str) -> Endpoint | None:
         return self._change(endpoint_id, lambda was: replace(was, enabled=True, disabled_reason=None, disabled_at=None))
 
-    async def change(self, endpoint: Endpoint) -> Endpoint | None:
+    async def change(self, was: Endpoint, endpoint: Endpoint) -> Endpoint | None:
         self._require_accounts(endpoint)
-        terms = {name: getattr(endpoint, name) for name in ENDPOINT_TERMS}
-        return self._change(endpoint.id, lambda was: replace(was, **terms))
+        present = self.kept.get(endpoint.id)
+        if present is None or present.terms != was.terms:
+            return None
+        return self._change(endpoint.id, lambda present: replace(present, **endpoint.terms))
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
         def rotated(was: Endpoint) -> Endpoint:
