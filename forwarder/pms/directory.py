@@ -20,7 +20,7 @@ from forwarder.pms.http.client import PmsClient, PushPolicy, Request, Reuse, Sen
 from forwarder.pms.http.connect import trust_of
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import harmless, outcome_of, read_again, read_words
+from forwarder.pms.http.outcomes import harmless, is_yes, not_understood, outcome_of, read_again, read_words
 from forwarder.pms.http.response import Response
 from forwarder.pms.port import (
     SEARCH_UNPROVEN,
@@ -36,6 +36,7 @@ from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.pms.responses.card_data import clean
 from forwarder.pms.traced import TracedPms, TracedTransport
 from forwarder.process.clock import Clock
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
@@ -113,6 +114,11 @@ class ConnectedPms(Struct, frozen=True, eq=False):
             named = isinstance(outcome, Confirmed) and outcome.named
         except (NotSent, NoResponse) as failure:
             outcome = outcome_of(failure)
+        except FAULTS as error:
+            if said.response is None or not is_yes(said.response.status_code):
+                raise
+            contained(Where.ADAPTER, error, action="create", request_id=booking.reference)
+            outcome = not_understood(said.response)  # which is never created again
         finally:
             reuse.end(keep=named)
         outcome = read_again(outcome, said.response, sent.reference, said.sent)

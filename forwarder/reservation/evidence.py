@@ -397,7 +397,7 @@ def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *,
         unknown = any(not push.to.pms for push in pushes)
         return Park("cannot_be_checked", _NOT_NOTED) if unknown else Park("pms_is_another", ANOTHER_PMS)
     positive = any(push.came is Came.POSITIVE for push in pushes)
-    can_look = bool(facts.target.reference) and all(push.to.reference for push in pushes)
+    can_look = bool(facts.target.reference) and all(push.to.reference == facts.target.reference for push in pushes)
     refused = pushes[-1].came is Came.NO
     keyed = facts.target.key and all(_key_lasts(push, facts, now, waited) for push in pushes)
     can_repeat = may_create and keyed

@@ -19,7 +19,7 @@ from forwarder.pms.responses.record import discreet
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.json_text import read_json
 from forwarder.reservation.outcome import Deferred, InDoubt, Outcome, Rejected
-from forwarder.reservation.reference import names_another
+from forwarder.reservation.reference import is_reference, names_another
 
 _NO = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
 _REASONS: Final = ("detail", "message", "error_description", "reason", "title", "error")
@@ -42,7 +42,7 @@ def outcome_of(failure: NotSent | NoResponse) -> Deferred | InDoubt:
         case NotSent():
             return Deferred(failure.reason, failure.detail, failure.retry_after_seconds)
         case NoResponse(status=status):
-            return InDoubt(failure.reason, failure.detail, made=_is_made(status), status=status or None)
+            return InDoubt(failure.reason, failure.detail, made=is_yes(status), status=status or None)
 
 
 def harmless(outcome: Deferred | InDoubt) -> Deferred:
@@ -55,7 +55,7 @@ def harmless(outcome: Deferred | InDoubt) -> Deferred:
 def not_understood(response: Response, pms_id: str | None = None) -> InDoubt:
     """A response with the right status and the wrong form. `pms_id`: the id that it gives nevertheless."""
     detail = f"The PMS answered HTTP {response.status_code} with a body that is not as agreed."
-    return InDoubt("pms_answer_not_understood", detail, made=_is_made(response.status_code), pms_reservation_id=pms_id)
+    return InDoubt("pms_answer_not_understood", detail, made=is_yes(response.status_code), pms_reservation_id=pms_id)
 
 
 def says_no(body: Any) -> bool:
@@ -77,7 +77,8 @@ def is_ambiguous(status: int) -> bool:
     return redirected or status in _GAVE_UP or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def _is_made(status: int) -> bool:
+def is_yes(status: int) -> bool:
+    """Whether that status says that what was asked was done."""
     return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
 
 
@@ -107,7 +108,7 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
             # Which may be the PMS's no to the reservation, or the answer of some other server. Nothing was made.
             said = _NOTHING_HERE if status in _NOT_HERE else _NO_REASON
             return Deferred("pms_refused_request", said.format(status=status))
-        case _ if _is_made(status):
+        case _ if is_yes(status):
             return not_understood(response)
         case _:
             return InDoubt("pms_failed", f"The PMS failed while it had the request (HTTP {status}).", wait)
@@ -123,12 +124,14 @@ def read_again(outcome: Outcome, response: Response | None, reference: str, sent
         return outcome
     if isinstance(outcome, InDoubt):
         text, pms_id = _text_of(response), outcome.pms_reservation_id
-        is_anothers = outcome.made and (pms_id is None or pms_id in text) and names_another(text, reference)
+        is_read = len(response.content) <= _READ_BYTES  # else ours may be in the rest
+        is_anothers = is_read and outcome.made and (pms_id is None or pms_id in text) and names_another(text, reference)
         if is_anothers:  # and so is the id in it
             outcome = replace(outcome, made=False, pms_reservation_id=None)
         return replace(outcome, status=response.status_code)
     if response.status_code in _OK or HTTPStatus.BAD_REQUEST <= response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
-        return _unless_it_exists(outcome, _sayings(response), reference, response.status_code, sent)
+        sayings = _sayings(response, reference if response.status_code >= HTTPStatus.BAD_REQUEST else None)
+        return _unless_it_exists(outcome, sayings, reference, response.status_code, sent)
     return outcome
 
 
@@ -186,9 +189,10 @@ def _text_of(response: Response) -> str:
     return response.content[:_READ_BYTES].decode("utf-8", "replace")
 
 
-def _sayings(response: Response) -> Iterator[str]:
+def _sayings(response: Response, ours: str | None) -> Iterator[str]:
     """What the response says, text by text, each with its name and the words around it. "The room is already booked" next to our
-    reference, which many PMSs repeat in every response, does not say that the reference exists."""
+    reference, which many PMSs repeat in every response, does not say that the reference exists. An object that has the reference
+    `ours` and an id, and is not the failure itself, does."""
     try:
         body = read_json(response.json_text) if len(response.content) <= _READ_BYTES else _text_of(response)
     except ValueError:
@@ -204,6 +208,9 @@ def _sayings(response: Response) -> Iterator[str]:
                 values = [each for one in part.values() for each in (one.values() if isinstance(one, dict) else [one])]
                 words = [text for text in values if isinstance(text, str) and not _IS_REPEATED.fullmatch(text)]
                 yield " ".join([name, *words])
+                is_one = not _IDS.isdisjoint(part) and part.keys().isdisjoint(_REASONS)
+                if ours is not None and is_one and any(is_reference(one, ours) for one in part.values()):
+                    yield "This reference exists"
                 field = " ".join(word for word in words if " " not in word)[:_NAME_LENGTH]  # such as `external_id`
                 left += [
                     (key if isinstance(one, str) else f"{field} {key[:_NAME_LENGTH]}", one) for key, one in part.items()
@@ -212,6 +219,7 @@ def _sayings(response: Response) -> Iterator[str]:
                 left += [(name, one) for one in part]
 
 
+_IDS: Final = frozenset({"id", "_id", "uid", "reservationId", "reservation_id", "bookingId", "booking_id"})
 _NAME_LENGTH: Final = 100
 """Of names that are read with each text in a list: a response must not become much longer by them."""
 _IS_REPEATED: Final = re.compile(r"\S*rsv[\W_]?[a-z0-9]{17,}\S*", re.IGNORECASE)

@@ -146,7 +146,7 @@ TAKEN_BACK: Final[Mapping[str, tuple[str, Mapping[str, object], str]]] = {
     ),
     "a 2xx that cannot be read is a yes": (
         "hostaway",
-        {f"{_OUTCOMES}._is_made": lambda _: False},
+        {f"{_OUTCOMES}.is_yes": lambda _: False},
         "201-and-shows-late",
     ),
     "our reference is known in other forms": (

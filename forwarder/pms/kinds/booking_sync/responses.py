@@ -182,8 +182,10 @@ async def look_up(api: BookingSyncApi, booking: sdk.Booking, send: sdk.Send, *, 
             first, *others = booked
             return sdk.Confirmed(str(first), booked[first].record(), doubles=tuple(map(str, others)))
         pages = sdk.whole_number(response.header("x-total-pages") or "")
+        if not bookings and page < (pages or 0):
+            return sdk.harmless(sdk.not_understood(response))
         # Where the PMS does not say how many there are, an empty page ends the list.
-        if not bookings or (pages is not None and page >= pages):
+        if not bookings or page == pages:
             return _not_booked(shown, booking, strict=strict)
     return sdk.Deferred("pms_lists_too_much", f"The PMS lists more than {_MOST_PAGES * _PER_PAGE} bookings.")
 

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
+import httpx
 import pytest
+from pydantic_core import from_json
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.http.client import Send
+from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.outcomes import read_again
 from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.generic import GenericAdapter
@@ -20,6 +22,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.reference import ReferenceForm
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
+from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import booking
 
 OURS = "rsv_" + "a" * 32
@@ -92,6 +95,48 @@ def test_that_our_reference_exists_is_a_yes(body: str) -> None:
 )
 def test_that_the_nights_are_taken_is_a_no(body: str) -> None:
     assert read_again(NO, Response(409, content=body.encode()), OURS) == NO
+
+
+@for_each(
+    ("status", "body", "exists"),
+    [
+        (409, f'{{"message": "Conflict", "booking": {{"id": 77, "ref": "{OURS.upper()}"}}}}', True),
+        (409, f'{{"_id": "x", "externalId": "{OURS}", "state": "new"}}', True),
+        (422, f'{{"errors": [{{"existing": {{"bookingId": 7, "code": "HA-{OURS}"}}}}]}}', True),
+        (409, f'{{"id": "err-1", "ref": "{OURS}", "detail": "the room is booked"}}', False),
+        (409, f'{{"message": "Conflict", "booking": {{"id": 77, "ref": "{OTHERS}"}}}}', False),
+        (201, f'{{"id": 77, "ref": "{OURS}", "state": "declined"}}', False),
+    ],
+)
+def test_a_no_that_shows_a_reservation_with_our_reference_is_a_yes(status: int, body: str, exists: bool) -> None:
+    read = read_again(NO, Response(status, content=body.encode()), OURS)
+    assert isinstance(read, InDoubt if exists else Rejected)
+
+
+def test_what_is_too_long_to_be_read_to_its_end_may_have_ours_there() -> None:
+    made = InDoubt("pms_answer_not_understood", "", made=True)
+    read = read_again(made, Response(201, content=f'["{OTHERS}",{"0," * 10_000}"{OURS}"]'.encode()), OURS)
+    assert isinstance(read, InDoubt)
+    assert read.made
+
+
+async def test_a_yes_on_which_an_adapter_stumbles_stays_a_yes() -> None:
+    class Stumbles(GenericAdapter):
+        async def create(self, booking: Booking, send: Send) -> Outcome:
+            response = await send(Request("POST", "https://pms.test/", query=booking.property_id))
+            return Confirmed(from_json(response.content)["id"])
+
+    for status in (201, 500):
+        way = replying(lambda _, status=status: httpx.Response(status, content=b"{}"))
+        async with open_directory(ManualClock(), registry=Registry({"stumbles": Stumbles}), transport=way) as directory:
+            pms = directory.connect(AccountConnection("acme", "stumbles", "https://pms.test", "key"))
+            if status == 201:
+                outcome = await pms.create(booking())
+                assert isinstance(outcome, InDoubt)
+                assert outcome.made
+            else:
+                with pytest.raises(KeyError):
+                    await pms.create(booking())
 
 
 def test_an_answer_to_another_submission_says_nothing_of_ours() -> None:

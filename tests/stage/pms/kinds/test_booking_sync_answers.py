@@ -204,6 +204,12 @@ async def test_the_id_that_a_create_was_answered_with_is_not_ours_where_it_carri
             assert isinstance(await pms.find(replace(booking(), pms_id="5")), expected), reference
 
 
+async def test_a_page_that_is_empty_before_the_last_proves_nothing() -> None:
+    lookup, _ = await find(listing([a_booking(external_reference="other")], pages=3), listing([], pages=3))
+    assert isinstance(lookup, Deferred)
+    assert lookup.reason == "pms_answer_not_understood"
+
+
 async def test_where_no_count_of_pages_is_given_an_empty_page_ends_the_list() -> None:
     other = [a_booking(external_reference="other")]
     lookup, requests = await find(*[listing(other, pages=None), listing([], pages=None)] * 2)

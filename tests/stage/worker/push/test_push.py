@@ -11,6 +11,7 @@ from forwarder.pms.port import LEASE_LOST, LOOKS_ALIKE, Capabilities
 from forwarder.reservation.evidence import UNKNOWN_TARGET, LookUp, Park, SendAgain, Target
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.reference import ReferenceForm
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import Ended, Work
 from forwarder.worker.outcome.policy import decide
@@ -145,6 +146,11 @@ CHANGED = [
     (carried(key=False), KEY, ["find"]),
     (carried(reference=False), FIND, []),  # the earlier one cannot be found by a reference that it did not carry
     (carried(reference=False), KEY, ["create"]),
+    (
+        carried(key=False),
+        replace(FIND, reference_form=ReferenceForm(30)),
+        [],
+    ),  # nor by one that it carried in another form
     (UNKNOWN_TARGET, KEY, []),
     (carried(kind="hostaway"), KEY, []),  # sent somewhere else
     (target_of("generic", BASE_URL, "another tenant's", KEY), KEY, []),
