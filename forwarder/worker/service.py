@@ -125,9 +125,9 @@ class Worker:
         """The throttles of the PMSs that it pushes to."""
         return self._throttles.states(max_accounts=self._parts.settings.max_named_accounts)
 
-    def holds(self) -> Mapping[int, int]:
-        """The ids of the rows that it has in memory, and how many workers each had been taken over from."""
-        return {**self._dispatcher.holds(), **{work.id: work.takeovers for work in self._deadlines.ending}}
+    def holds(self) -> Mapping[int, Work]:
+        """The rows that it has in memory, by id, each as it was claimed."""
+        return {**self._dispatcher.holds(), **{work.id: work for work in self._deadlines.ending}}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults. Where the store turns out to lack what
@@ -165,7 +165,7 @@ class Worker:
             while not stop.is_set():
                 seconds, database = _RESTORED_SECONDS, recorder.database
                 try:
-                    lacking = dict(await recorder.lacking({}, now=self._parts.clock.now()))
+                    lacking = dict(await recorder.lacking(now=self._parts.clock.now()))
                     if self._parts.lacking is not None:
                         lacking |= await self._parts.lacking()
                     outage.over()
@@ -229,7 +229,7 @@ class Worker:
     async def _take_lease(self) -> None:
         """Takes the lease, then checks once more: a recovery that began meanwhile has seen the lease, or this check sees it."""
         await self._lease.renew()
-        self.in_step = not await self._parts.recorder.lacking({}, now=self._parts.clock.now())
+        self.in_step = not await self._parts.recorder.lacking(now=self._parts.clock.now())
 
     async def _keep_lease(self) -> None:
         await self._parts.clock.sleep(self._lease.interval_seconds)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from forwarder.process.clock import Clock
-from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable, Work
 from forwarder.topics.port import LogUnavailable
 from forwarder.worker.lease import Lease
 from forwarder.worker.parts import Lacking
@@ -31,7 +31,6 @@ _LOOK_SECONDS: Final = 5.0
 _LOOKED_AT: Final = 1_000
 """Messages of each partition: another worker may have lost more than this one."""
 _CLOCKS_APART_SECONDS: Final = 5.0
-_SETTLES_SECONDS: Final = 1.0
 _NO_RECOVERY: Final = frozenset({"recoveries", "keys"})
 """Where one has begun already, or the database was created anew: there is nothing to bring up to date."""
 
@@ -51,7 +50,7 @@ class StoreWatch:
         lease: Lease,
         clock: Clock,
         *,
-        held: Callable[[], Mapping[int, int]],
+        held: Callable[[], Mapping[int, Work]],
         lacking: Lacking | None,
     ) -> None:
         self._recorder = recorder
@@ -115,6 +114,7 @@ class StoreWatch:
             _log.warning("store.not_checked", error=str(error))
             return False
         if lacks:
+            _log.error("store.behind_the_log", **lacks)
             self.lacks = lacks
             self.behind.set()
             return False
@@ -123,17 +123,16 @@ class StoreWatch:
         return True
 
     async def _lacks(self) -> dict[str, int]:
+        before, now = self._held(), self._clock.now()
+        unclaimed = await self._recorder.unclaimed(before)
         held = self._held()
-        lacks = await self._recorder.lacking(held, now=self._clock.now())
-        if "claims" in lacks:
-            # A row whose outcome was recorded at this moment is in memory a little longer: only what stays there proves anything.
-            await self._clock.sleep(_SETTLES_SECONDS)
-            still = self._held()
-            held = {work_id: takeovers for work_id, takeovers in held.items() if work_id in still}
-            lacks = await self._recorder.lacking(held, now=self._clock.now())
-            if "claims" in lacks:
-                self._recorder.remember_lost(held, self._clock.now())
-        return dict(lacks)
+        # Rows leave the memory before they are given back: only one that stayed there all the time was lost.
+        lost = [work_id for work_id in unclaimed if held.get(work_id) is before[work_id]]
+        lacks = dict(await self._recorder.lacking(now=now))
+        if lost:
+            self._recorder.remember_lost(lost, now)
+            lacks["claims"] = len(lost)
+        return lacks
 
     def _clocks_apart(self) -> float:
         return self._clock.now().timestamp() - self._clock.monotonic()

@@ -164,9 +164,9 @@ def _live(store: Store, plan: Plan) -> Outcome:
         world.record.ended.append(f"the simulation: {error}")
     finally:
         world.close()
-    world.record.ended += world.log.ownership.violations
     names = [type(step.move).__name__ for step in plan.steps]
-    return Outcome(plan, judge(world.record), world.record.said, set(pairwise(names)))
+    strays = [f"sends_what_it_holds: {violation}" for violation in world.log.ownership.violations]
+    return Outcome(plan, [*judge(world.record), *strays], world.record.said, set(pairwise(names)))
 
 
 def _pass(world: World, seconds: float, *, snapshots: bool) -> None:

@@ -18,6 +18,7 @@ from forwarder.reservation.parsing import unix_moment
 from forwarder.store.database import Database
 from forwarder.store.engine import OBSERVE, identity_of
 from forwarder.store.sql import BATCH, as_batch, batch_of, insert_into
+from forwarder.store.submissions.port import Work
 from forwarder.store.tables import Key, duplicates, parked_cancellations, purges, recoveries, reservations, workers
 
 
@@ -49,11 +50,10 @@ class LossDetection:
             (row,) = await self._database.read(OBSERVE)
             self._identity.note(str(row[0]))
 
-    async def lacking(self, held: Mapping[int, int], *, now: datetime) -> Mapping[str, int]:
+    async def lacking(self, *, now: datetime) -> Mapping[str, int]:
         """Counts what the database acknowledged to this recorder within the last hour and no longer has: `submissions`, `outcomes`
-        (events and cancellations), postponed rows (`put_off`), and `claims` of the rows `held` (with the takeovers before each
-        claim: one more, and another worker has it); and unfinished `recoveries`. Empty if it has all: then nothing that this
-        process relies on was lost."""
+        (events and cancellations), and postponed rows (`put_off`); and unfinished `recoveries`. Empty if it has all: then nothing
+        that this process relies on was lost, except claims."""
         counts: Counter[str] = Counter()
         purged_before = select(func.max(purges.c.finished_before)).scalar_subquery()
         recovered_at = select(func.max(recoveries.c.recovered_at)).scalar_subquery()
@@ -71,15 +71,22 @@ class LossDetection:
         for batch in _batches(self._acknowledged.put_off(since)):
             (row,) = await self._database.read(not_put_off(), {BATCH: batch})
             counts.update(put_off=row.put_off)
-        if held:
-            theirs = ~func.coalesce(_row.leased_by.in_(sorted(self._known_workers)), false())
-            known = batch_of(_row.id, _row.takeovers)
-            same = and_(_row.id == known.c.id, _row.takeovers == known.c.takeovers)
-            unclaimed = select(func.count().label("claims")).select_from(known.join(reservations, same))
-            rows = as_batch([{"id": work_id, "takeovers": takeovers} for work_id, takeovers in sorted(held.items())])
-            (row,) = await self._database.read(unclaimed.where(theirs, *_UNSENT), {BATCH: rows})
-            counts.update(claims=row.claims)
         return {what: count for what, count in counts.items() if count}
+
+    async def unclaimed(self, held: Mapping[int, Work]) -> Collection[int]:
+        """The ids of those held rows that the database has as they were before their claim. One that has gone on since is not
+        among them: another worker took it over, or it was put off by a commit whose response was lost."""
+        theirs = ~func.coalesce(_row.leased_by.in_(sorted(self._known_workers)), false())
+        known = batch_of(_row.id, *_CLAIMED)
+        no_further = and_(_row.id == known.c.id, *(column <= known.c[column.name] for column in _CLAIMED))
+        statement = select(_row.id).select_from(known.join(reservations, no_further)).where(theirs, *_UNSENT)
+        lost: list[int] = []
+        names = [column.name for column in _CLAIMED]
+        for batch in _batches(
+            [{"id": each.id, **{name: getattr(each, name) for name in names}} for each in held.values()]
+        ):
+            lost += [row.id for row in await self._database.read(statement, {BATCH: batch})]
+        return lost
 
     async def agree(self, worker_id: str, database: str | None) -> Mapping[str, int]:
         """Records that this worker has found `database` whole. Counts the `workers` that have yet to look at it, each of which may
@@ -102,8 +109,7 @@ class LossDetection:
         await self._database.run(statement.on_conflict_do_nothing())
 
     def remember_lost(self, work_ids: Collection[int], now: datetime) -> None:
-        """These rows were claimed by this worker, and the database has them as never claimed: `lacking` counts them until that is
-        mended, since they may have been sent."""
+        """`unclaimed` rows: `lacking` counts them among those put off until that is mended, since they may have been sent."""
         self._acknowledged.note_put_off(dict.fromkeys(work_ids, PutOff(EVERY, EVERY, now)))
 
 
@@ -116,6 +122,9 @@ EVERY: Final = 2**31 - 1
 """More than any row's revision or tries."""
 
 _row = reservations.c
+
+_CLAIMED: Final = (_row.takeovers, _row.revision, _row.tries)
+"""What only grows while a row is PENDING."""
 
 _UNSENT: Final = (_row.status == Status.PENDING.value, ~_row.possibly_sent)
 """The worker that has claimed it, or claims it next, sends it without looking."""

@@ -121,9 +121,9 @@ class Dispatcher:
         if account_id in self._queues:
             self._queues[account_id].proceed()
 
-    def holds(self) -> Mapping[int, int]:
-        """The ids of the rows that are held, and how many workers each had been taken over from."""
-        return {work.id: work.takeovers for work in self._budget.works()}
+    def holds(self) -> Mapping[int, Work]:
+        """The rows that are held, by id, each as it was claimed."""
+        return dict(self._budget.works)
 
     def accounts(self) -> Sequence[str]:
         """The accounts that have a queue now."""
@@ -208,31 +208,27 @@ class MemoryBudget:
     def __init__(self, *, rows: int, size: int = MAX_HELD_BYTES) -> None:
         self._rows = rows
         self._bytes = size
-        self._works: dict[int, Work] = {}
+        self.works: dict[int, Work] = {}
         self._total = 0
 
     def __len__(self) -> int:
-        return len(self._works)
+        return len(self.works)
 
     @property
     def max_rows(self) -> int:
         """How many rows of the present average size may be held."""
-        return min(self._rows, self._bytes * len(self._works) // self._total) if self._total else self._rows
+        return min(self._rows, self._bytes * len(self.works) // self._total) if self._total else self._rows
 
     def add(self, work: Work) -> bool:
         """Holds a row; False if it is held already."""
-        if work.id in self._works:
+        if work.id in self.works:
             return False
-        self._works[work.id] = work
+        self.works[work.id] = work
         self._total += max(work.size, _MIN_SIZE)
         return True
 
-    def works(self) -> Collection[Work]:
-        """The rows that are held."""
-        return self._works.values()
-
     def remove(self, work_id: int) -> None:
         """Hold a row no longer; nothing where it was not held."""
-        work = self._works.pop(work_id, None)
+        work = self.works.pop(work_id, None)
         if work is not None:
             self._total -= max(work.size, _MIN_SIZE)

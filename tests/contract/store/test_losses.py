@@ -1,7 +1,7 @@
 """A database that lost what it had acknowledged is found out by the process that relies on it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
 from forwarder.store.engine import identity_of, open_engine
-from forwarder.store.submissions.port import CancellationArrival
+from forwarder.store.submissions.port import CancellationArrival, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs
 from tests.support.store.stored import DEADLINE, LATER, arrivals, final, lease, postponed, take_over
@@ -30,6 +30,12 @@ async def recorder(engine: AsyncEngine) -> Recorder:
 async def change(engine: AsyncEngine, statement: str) -> None:
     async with engine.begin() as connection:
         await connection.execute(text(statement))
+
+
+async def lacks(recorder: Recorder, held: Mapping[int, Work]) -> dict[str, int]:
+    """What a worker that holds these rows finds missing."""
+    claims = len(await recorder.unclaimed(held))
+    return {**await recorder.lacking(now=LATER), **({"claims": claims} if claims else {})}
 
 
 LOSSES = [
@@ -61,10 +67,10 @@ async def test_what_was_acknowledged_is_asked_for(
     asked = works[1].submission
     cancellation = CancellationRequest(asked.request_id, asked.account_id, asked.key, NOW, None, 1)
     await recorder.request_cancellations([CancellationArrival(cancellation, DEADLINE)], now=NOW)
-    held = {works[1].id: 0, works[3].id: 0}
-    assert await recorder.lacking(held, now=LATER) == {}
+    held = {works[1].id: works[1], works[3].id: works[3]}
+    assert await lacks(recorder, held) == {}
     await change(engine, statement)
-    assert await recorder.lacking(held, now=LATER) == lacking
+    assert await lacks(recorder, held) == lacking
 
 
 async def test_a_cancellation_without_its_submission_is_no_lost_submission(
@@ -79,20 +85,20 @@ async def test_a_cancellation_without_its_submission_is_no_lost_submission(
         CancellationRequest(over.request_id, over.account_id, over.key, NOW, None, 0),
     ]
     await recorder.request_cancellations([CancellationArrival(each, DEADLINE) for each in asked], now=NOW)
-    held = {work.id: 0 for work in works if work.submission.request_id != over.request_id}
-    assert await recorder.lacking(held, now=LATER) == {}
+    held = {work.id: work for work in works if work.submission.request_id != over.request_id}
+    assert await lacks(recorder, held) == {}
     await change(engine, "DELETE FROM parked_cancellations")
-    assert await recorder.lacking(held, now=LATER) == {"submissions": 1}
+    assert await lacks(recorder, held) == {"submissions": 1}
     await recorder.request_cancellations([CancellationArrival(asked[0], DEADLINE)], now=NOW)
     await recorder.ingest("w1", arrivals([9]), now=NOW)
-    assert await recorder.lacking(held, now=LATER) == {}
+    assert await lacks(recorder, held) == {}
 
 
 async def test_what_was_acknowledged_long_ago_is_asked_for_no_more(engine: AsyncEngine, recorder: Recorder) -> None:
     await recorder.ingest("w1", arrivals([1]), now=NOW)
     await change(engine, "DELETE FROM reservations")
-    assert await recorder.lacking({}, now=NOW + timedelta(minutes=59)) == {"submissions": 1}
-    assert await recorder.lacking({}, now=NOW + timedelta(minutes=61)) == {}
+    assert await recorder.lacking(now=NOW + timedelta(minutes=59)) == {"submissions": 1}
+    assert await recorder.lacking(now=NOW + timedelta(minutes=61)) == {}
 
 
 async def test_a_row_that_a_worker_whose_clock_is_behind_has_put_off_since_is_not_lost(
@@ -104,7 +110,7 @@ async def test_a_row_that_a_worker_whose_clock_is_behind_has_put_off_since_is_no
     await lease(other, "w2")
     await change(engine, "UPDATE reservations SET leased_by = 'w2'")
     await other.record("w2", [], [replace(postponed(work), updated_at=NOW)])
-    assert await recorder.lacking({}, now=LATER) == {}
+    assert await recorder.lacking(now=LATER) == {}
 
 
 @pytest.mark.parametrize("lost", ["its claim", "its next try"])
@@ -117,20 +123,34 @@ async def test_what_another_worker_let_go_of_unsent_is_asked_for_like_any_other(
     await recorder.claim("w0", "acc", [0], now=NOW, limit=1, target="")
     assert await take_over(recorder, "w0") == 1
     (work,) = await recorder.claim("w1", "acc", [0], now=LATER, limit=1, target="")
-    held = {work.id: work.takeovers}
+    held = {work.id: work}
     assert (work.takeovers, work.possibly_sent) == (1, False)
     if lost == "its next try":
         await recorder.record("w1", [], [replace(postponed(work, due_at=LATER), updated_at=LATER)])
         await recorder.claim("w1", "acc", [0], now=LATER, limit=1, target="")
-    assert await recorder.lacking(held, now=LATER) == {}
+    assert await lacks(recorder, held) == {}
     await change(engine, "UPDATE reservations SET tries = 0")
     if lost == "its claim":
         await change(engine, "UPDATE reservations SET leased_by = NULL")
-        assert await recorder.lacking(held, now=LATER) == {"claims": 1}
+        assert await lacks(recorder, held) == {"claims": 1}
         await change(engine, "UPDATE reservations SET takeovers = 2")
-        assert await recorder.lacking(held, now=LATER) == {}, "another worker took it over, and let go of it as well"
+        assert await lacks(recorder, held) == {}, "another worker took it over, and let go of it as well"
     else:
-        assert await recorder.lacking({}, now=LATER) == {"put_off": 1}
+        assert await recorder.lacking(now=LATER) == {"put_off": 1}
+
+
+async def test_what_was_put_off_by_a_commit_whose_response_was_lost_is_not_lost(
+    engine: AsyncEngine, recorder: Recorder
+) -> None:
+    """The worker holds it until it has tried again to put it off, which takes seconds after an outage."""
+    (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
+    connection = Recorder(engine)  # to which the response went
+    await connection.record("w1", [], [replace(postponed(work), updated_at=LATER)])
+    assert await lacks(recorder, {work.id: work}) == {}
+    await lease(connection, "w2")
+    (again,) = await connection.claim("w2", "acc", [0], now=LATER, limit=1)
+    assert (again.id, again.tries) == (work.id, 1)
+    assert await lacks(recorder, {work.id: work}) == {}
 
 
 @pytest.mark.parametrize("came", ["an outcome", "no answer"])
@@ -160,7 +180,7 @@ async def test_what_an_operator_settled_as_not_made_is_not_lost(engine: AsyncEng
     in_doubt = await repairs.in_doubt(work.submission.request_id)
     assert in_doubt is not None
     assert await repairs.reopen(in_doubt, attempts=(), now=LATER, deadline_at=DEADLINE)
-    assert await recorder.lacking({}, now=LATER) == {}
+    assert await recorder.lacking(now=LATER) == {}
 
 
 async def test_what_was_not_put_off_because_the_row_was_no_longer_held_is_not_lost(
@@ -169,7 +189,7 @@ async def test_what_was_not_put_off_because_the_row_was_no_longer_held_is_not_lo
     (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
     await change(engine, "UPDATE reservations SET leased_by = NULL")
     await recorder.record("w1", [], [replace(postponed(work), updated_at=LATER)])
-    assert await recorder.lacking({}, now=LATER) == {}
+    assert await recorder.lacking(now=LATER) == {}
 
 
 async def test_workers_wait_for_one_another_in_another_database_and_for_a_recovery_if_one_of_them_lacks_something(
@@ -186,7 +206,7 @@ async def test_workers_wait_for_one_another_in_another_database_and_for_a_recove
     await other.report_loss(NOW)
     await other.end_lease("w2")
     assert await one.agree("w1", "another standby") == {"recoveries": 1}
-    assert await one.lacking({}, now=NOW) == {"recoveries": 1}
+    assert await one.lacking(now=NOW) == {"recoveries": 1}
 
 
 async def test_a_worker_that_lost_its_lease_with_the_failover_has_yet_to_look(engine: AsyncEngine) -> None:

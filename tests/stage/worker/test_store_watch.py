@@ -1,15 +1,18 @@
 """What keeps pushes from starting while it is in doubt whether the store is still the one that acknowledged this worker's work."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import cast
 
-from forwarder.store.submissions.port import StoreUnavailable
+import pytest
+
+from forwarder.store.submissions.port import StoreUnavailable, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.worker.lease import Lease
 from forwarder.worker.store_watch import StoreWatch
 from tests.support.memory.clock import ManualClock, settle
+from tests.support.worker.works import work
 
 
 class _Store:
@@ -22,6 +25,8 @@ class _Store:
         self.renewals = 0
         self.there = False
         self.answering = asyncio.Event()
+        self.reading: Callable[[], object] = lambda: None
+        self.lost: set[int] = set()
 
     async def renew(self, _worker_id: str, *, seconds: float) -> bool:
         self.renewals += 1
@@ -33,7 +38,17 @@ class _Store:
     async def agree(self, _worker_id: str, _database: str | None) -> Mapping[str, int]:
         return {}
 
-    async def lacking(self, _held: Mapping[int, int], *, now: datetime) -> Mapping[str, int]:
+    async def unclaimed(self, held: Mapping[int, Work]) -> Collection[int]:
+        self.reading()
+        return list(held)
+
+    def remember_lost(self, work_ids: Collection[int], _now: datetime) -> None:
+        self.lost.update(work_ids)
+
+    async def report_loss(self, _now: datetime) -> None:
+        """A recovery begins."""
+
+    async def lacking(self, *, now: datetime) -> Mapping[str, int]:
         return {}
 
 
@@ -66,3 +81,17 @@ async def test_a_push_that_waited_starts_although_the_clock_jumped_again_meanwhi
     store.answering.set()
     assert await asyncio.gather(*waiting) == [True] * 5
     assert not watch.in_doubt()
+
+
+@pytest.mark.parametrize("claimed_again", [False, True])
+async def test_a_row_that_is_given_back_while_the_store_is_read_was_not_lost(*, claimed_again: bool) -> None:
+    store, clock = _Store(), ManualClock()
+    store.there, store.changes = True, 0
+    store.answering.set()
+    recorder = cast("Recorder", store)
+    held = {number: work(number) for number in (1, 2)}
+    watch = StoreWatch(recorder, Lease(recorder, clock, 30.0), clock, held=lambda: dict(held), lacking=None)
+    store.changes = 1
+    store.reading = lambda: held.update({2: work(2)}) if claimed_again else held.pop(2)
+    assert not await watch.sure()
+    assert (store.lost, watch.lacks) == ({1}, {"claims": 1})
