@@ -8,6 +8,7 @@ from tools.servers.postgres.process import PostgresServer
 
 _LOOK_SECONDS = 0.05
 _SECONDS = 120.0
+_WAL_KEPT = "8GB"
 
 
 class Pair:
@@ -31,6 +32,7 @@ class Pair:
         if self._paired:
             self.standby.start()
         else:
+            self._execute(f"ALTER SYSTEM SET wal_keep_size = '{_WAL_KEPT}'")  # for a standby that was away
             self.rebuild()
 
     def kill(self) -> None:
@@ -49,17 +51,17 @@ class Pair:
     def rebuild(self) -> None:
         """The former primary comes back as the standby, with a new copy of all data."""
         self.standby.follow(self.primary)
-        asyncio.run(self._streams())
+        asyncio.run(self._until("state = 'streaming'"))
         self._execute(*_waiting_for("*"))
+        asyncio.run(self._until("sync_state = 'sync'"))
         self._paired = True
 
-    async def _streams(self) -> None:
+    async def _until(self, condition: str) -> None:
+        """Until the primary says so of its standby."""
         connection = await asyncpg.connect(self.primary.url)
         try:
             async with asyncio.timeout(_SECONDS):
-                while not await connection.fetchval(
-                    "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
-                ):
+                while not await connection.fetchval(f"SELECT count(*) FROM pg_stat_replication WHERE {condition}"):
                     await asyncio.sleep(_LOOK_SECONDS)
         finally:
             await connection.close()
