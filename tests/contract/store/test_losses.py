@@ -168,7 +168,7 @@ async def test_what_was_sent_and_cannot_be_recorded_because_its_claim_was_lost_i
         assert await recorder.record("w1", [final(lost), final(others)], []) == {}
     else:
         await recorder.record("w1", [], [postponed(each, possibly_sent=True) for each in (lost, others)])
-    assert await recorder.lacking({}, now=LATER) == {"put_off": 1}
+    assert await recorder.lacking(now=LATER) == {"put_off": 1}
 
 
 async def test_what_an_operator_settled_as_not_made_is_not_lost(engine: AsyncEngine, recorder: Recorder) -> None:

@@ -115,7 +115,8 @@ class PostgresServer:
 
     def follow(self, primary: "PostgresServer") -> None:
         """Start as a streaming standby of `primary`, which runs, on a new copy of its data. It must not run."""
-        shutil.rmtree(self._data, ignore_errors=True)
+        while self._data.exists():  # what was killed still writes for a moment
+            shutil.rmtree(self._data, ignore_errors=True)
         if self._user is not None:
             shutil.chown(self._home, self._user)
         copied = ["--pgdata", str(self._data), "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
