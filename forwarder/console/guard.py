@@ -94,14 +94,14 @@ _LIVE: Final = "x-console-live"
 _NOT_OURS: Final = Page(
     "error.html",
     {
-        "title": "This form is not taken",
+        "title": "This form was not accepted",
         "detail": "It did not come from a page of this console, or that page is too old. Nothing was changed: reload the page "
         "and try again.",
     },
     403,
 )
 _TOO_LARGE: Final = Page(
-    "error.html", {"title": "This form is not taken", "detail": "It is too large, or too slow."}, 413
+    "error.html", {"title": "This form was not accepted", "detail": "It is too large, or too slow."}, 413
 )
 
 _log = structlog.get_logger(__name__)

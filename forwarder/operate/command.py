@@ -143,7 +143,7 @@ def moment(text: str, option: str, now: datetime | None = None) -> datetime:
         return (written if written.tzinfo else written.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise WrongUsage(
-            f"{option} must be a moment, such as 2027-01-31T12:00:00Z, or an age, such as 90s, 30m, 2h, 7d or 1w; "
+            f"{option} must be a time, such as 2027-01-31T12:00:00Z, or an age, such as 90s, 30m, 2h, 7d or 1w; "
             f"it is {text!r}."
         ) from None
 
@@ -188,7 +188,7 @@ def options_from(given: Sequence[str] | None, file: Path | None) -> dict[str, An
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise WrongUsage(f"--option wants NAME=VALUE; it is {name!r}.")
+            raise WrongUsage(f"--option takes NAME=VALUE; it is {name!r}.")
         try:
             options[name] = json.loads(value)
         except (ValueError, RecursionError):
@@ -213,5 +213,5 @@ def _table(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise WrongUsage(f"{file} cannot be read as {'TOML' if file.suffix == '.toml' else 'JSON'}: {error}") from error
     if not isinstance(table, dict):
-        raise WrongUsage(f"{file} holds no table of options.")
+        raise WrongUsage(f"{file} does not contain a table of options.")
     return table

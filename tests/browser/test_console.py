@@ -65,7 +65,7 @@ async def test_an_operator_sees_and_acts(deployment: Deployment, browser: Browse
 
     await page.goto("/console/accounts/generic")
     await page.get_by_role("button", name="Pause", exact=True).click()
-    await expect(page.get_by_role("status").first).to_contain_text("It is paused")
+    await expect(page.get_by_role("status").first).to_contain_text("The account is paused")
     await page.goto("/console/audit")
     await expect(page.locator("tbody tr").first).to_contain_text("account.pause")
     await page.get_by_role("button", name="Sign out").click()
@@ -106,6 +106,6 @@ async def test_a_refused_key_is_said_within_a_narrow_window(deployment: Deployme
 async def test_it_works_without_scripts(deployment: Deployment, browser: Browser) -> None:
     page, _ = await visitor(browser, deployment, java_script_enabled=False)
     await page.get_by_role("button", name="Pause", exact=True).click()
-    await expect(page.get_by_role("status").first).to_contain_text("It is paused")
+    await expect(page.get_by_role("status").first).to_contain_text("The account is paused")
     (account,) = [each for each in await deployment.command("account", "list") if each["id"] == "generic"]
     assert account["paused"] is True

@@ -55,8 +55,8 @@ def _fields_of(kind: str) -> Iterator[str]:
 _KINDS_ABOUT: Final = """# Kinds that are mappings
 
 Most kinds are a page of YAML in `forwarder/pms/kinds`, which [Map a PMS](../guides/map-a-pms.md) explains; some name a class that
-adds what a page cannot say. None of them was tried at its vendor. A kind is *experimental* where something of how reservations
-are made or found is not known: what is not known is never guessed, but refused, tried again or left in doubt, as is said below.
+adds what a page cannot say. None of them was tried with its vendor. A kind is *experimental* if something about making or finding
+reservations is not known. Unknown cases are never guessed, but refused, tried again or left in doubt, as described below.
 
 With a sandbox you can change that: `forwarder adapters check KIND --base-url … --property …` prints what it shows as an
 `evidence` block to send back; `--account ID` does so as an account that is set up.
@@ -110,7 +110,7 @@ def _row(name: str, mapping: PmsMapping) -> list[str]:
         create += f", then {mapping.confirm.method} `{mapping.confirm.path}`"
     cancel = "no" if mapping.cancel is None else f"{mapping.cancel.method} `{mapping.cancel.path}`"
     if mapping.cancel is not None and mapping.cancel.read_back is not None:
-        cancel += ", looked at afterwards"
+        cancel += ", read afterwards"
     limits = _limits(mapping.published_limits.each)
     by = ", ".join(f"{by} {count}" for by, count in counted(mapping.evidence, mapping.statements).items())
     known = f"{'experimental: ' if mapping.experimental else ''}{by}"
@@ -143,7 +143,7 @@ def _kind(name: str, mapping: PmsMapping) -> Iterator[str]:
     ]
     yield table(["statements", "known by", "where, and what"], rows)
     unknown = [path for path in mapping.statements if source_of(mapping.evidence, path) == "unknown"]
-    yield "A sandbox would still have to show: " + ", ".join(f"`{path}`" for path in unknown) + ".\n"
+    yield "Still to be shown in a sandbox: " + ", ".join(f"`{path}`" for path in unknown) + ".\n"
 
 
 # --- docs/reference/mapping-format.md ---------------------------------------------------------------------------------------

@@ -59,10 +59,12 @@ class AccountPages:
         match form.text("do"):
             case "pause":
                 await self._backend.tenancy.pause(account.id, paused=True)
-                return Go(path, "It is paused: submissions are accepted and wait. Workers see it within seconds.")
+                return Go(
+                    path, "The account is paused: submissions are accepted and wait. Workers see it within seconds."
+                )
             case "resume":
                 await self._backend.tenancy.pause(account.id, paused=False)
-                return Go(path, "It is resumed. Workers see it within seconds.")
+                return Go(path, "The account is resumed. Workers see it within seconds.")
             case "probe":
                 async with open_prober(self._backend) as prober:
                     steps = await prober.probe(account, form.text("property") or "0")
@@ -70,7 +72,7 @@ class AccountPages:
             case "change":
                 problem = await self._change(account, form)
                 if problem is None:
-                    return Go(path, "It is changed. All processes see it within seconds; probe it to be sure.")
+                    return Go(path, "The account is changed. All processes see it within seconds; probe it to be sure.")
                 return await self._page(account, problem=problem, form=form)
             case _:
                 return Go(path, "There is no such action; nothing was changed.")
@@ -114,7 +116,7 @@ class AccountPages:
         wanted = visit.request.path_params["id"]
         found = [each for each in await self._backend.tenancy.accounts() if each.id == wanted]
         if not found:
-            raise NotKnown(f"There is no integration account {wanted!r}. The accounts page lists those that there are.")
+            raise NotKnown(f"There is no integration account {wanted!r}. The accounts page lists all of them.")
         return found[0]
 
 
@@ -171,9 +173,9 @@ def _options(text: str) -> dict[str, Any]:
     try:
         options = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
-        raise BadTerm(f"The options are no JSON ({error}).") from None
+        raise BadTerm(f"The options are not valid JSON ({error}).") from None
     if not isinstance(options, dict):
-        raise BadTerm("The options are a JSON object, such as {}.")
+        raise BadTerm("The options must be a JSON object, such as {}.")
     return options
 
 
@@ -187,7 +189,7 @@ def _tls(form: Form) -> ClientTls | None:
             if (texts[1] is None) != (texts[2] is None):
                 raise BadTerm("A client certificate needs its key, and a key its certificate.")
             if not any(texts):
-                raise BadTerm("Own TLS wants authorities, or a client certificate with its key, as PEM.")
+                raise BadTerm("TLS settings need authorities, or a client certificate with its key, as PEM.")
             return ClientTls(*texts)
         case _:
             return None

@@ -82,7 +82,7 @@ class TopicPages:
             raise NotKnown(f"There is no topic {name!r} of this deployment.")
         text, wanted = visit.query("since"), visit.query("partition")
         since = moment_of(text)
-        problem = f"{text!r} is no moment: write one in UTC as 2031-12-31T12:00." if text and since is None else None
+        problem = f"{text!r} is not a time: write one in UTC as 2031-12-31T12:00." if text and since is None else None
         since = since or self._clock.now() - _AGO
         partition = int(wanted) if is_digits(wanted) and (wanted == "0" or positive(wanted, LARGEST_ID)) else None
         found = await browse(self._log, name, since=since, limit=_ROWS, partition=partition)

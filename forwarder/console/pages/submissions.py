@@ -225,9 +225,7 @@ class SubmissionPages:
         backend = self._backend
         plan = plan_retry([summary], now=iso(backend.clock.now()))
         if plan.refused:
-            return (
-                f"Nothing was changed: {summary.status.value}, and no time is set at which a worker would come to it."
-            )
+            return f"Nothing was changed: {summary.status.value}, and no worker will come to it by itself."
         outcome = await make_due(plan, backend.repairs, backend.clock, backend.audit, stop=Stop())
         if outcome.outage is not None:
             raise StoreUnavailable(outcome.outage)
@@ -259,13 +257,13 @@ def _query(given: Mapping[str, str]) -> tuple[SubmissionQuery, str | None]:
         pms_reservation_id=given["pms"] or None,
     )
     if any("\0" in text for text in given.values()):
-        return query, "The character U+0000 is in nothing that is stored."
+        return query, "No stored text contains the character U+0000."
     if given["status"]:
         if given["status"] not in set(Status):
             return query, f"There is no status {given['status']!r}."
         query = replace(query, statuses=frozenset({Status(given["status"])}))
     for name in ("since", "before"):
         if given[name] and moment_of(given[name]) is None:
-            return query, f"{given[name]!r} is no moment: write one in UTC as 2031-12-31T12:00."
+            return query, f"{given[name]!r} is not a time: write one in UTC as 2031-12-31T12:00."
     since, before = moment_of(given["since"]), moment_of(given["before"])
     return replace(query, accepted_since=since, accepted_before=before), None

@@ -191,7 +191,7 @@ async def _cards(parts: Checked) -> Sequence[Step]:
     keys = await parts.sealing_keys()
     if keys:
         return [Step("cards", "ok", f"are sealed to {', '.join(keys)}")]
-    says = "there is no key that they could be sealed to now: submissions with a card are refused"
+    says = "no key is valid now: submissions with a card are refused"
     return [Step("cards", "failed", says, "start a worker, which makes them, or run forwarder migrate")]
 
 

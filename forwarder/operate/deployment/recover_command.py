@@ -83,7 +83,7 @@ def _lost_in_words(lost: TopicLost) -> Iterator[str]:
         kept = "now" if lost.kept_from is None else iso(lost.kept_from)
         yield f"{lost.beyond:,} of the newest submissions were beyond the end of the requests topic: it was lost, or recreated."
         yield (
-            f"Submissions accepted from shortly before {iso(lost.taken_in_until)} until {kept}, and is not in the database, is "
+            f"Submissions accepted from shortly before {iso(lost.taken_in_until)} until {kept} that are not in the database are "
             "lost."
         )
     for gap in lost.gaps:
@@ -95,7 +95,7 @@ def _lost_in_words(lost: TopicLost) -> Iterator[str]:
     if any(gap.topic.endswith(Topics().results) for gap in lost.gaps):
         yield "Webhooks have not received the outcomes of that time: GET /api/v1/vrs/reservations?updatedSince=… lists them."
     if lost.unowned:
-        yield f"{lost.unowned:,} due submissions are of partitions that are gone: a worker moves them within half a minute."
+        yield f"{lost.unowned:,} due submissions belong to removed partitions: a worker moves them within half a minute."
     if lost.beyond or any(not gap.topic.endswith(Topics().results) for gap in lost.gaps):
         yield (
             "Ask callers to send the submissions of that time again under the same Idempotency-Key: known ones are not made twice."

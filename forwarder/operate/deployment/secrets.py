@@ -75,7 +75,7 @@ class Secrets:
             return False
         if not others:
             raise UnknownSecret(
-                "FORWARDER_EARLIER_SECRET_KEYS is missing: a new secret is added by who also has the one that is in use."
+                "FORWARDER_EARLIER_SECRET_KEYS is missing: to add a secret, you also need the one in use."
             )
         check_secrets(others, known)
         return await self._registry.add(new)

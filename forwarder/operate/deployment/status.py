@@ -317,7 +317,7 @@ def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Ite
         state = "silent: killed, or without the store" if silent else "running"
         yield printable(f"role {role}: {count} {state}, version {version}, revision {revision or 'unknown'}"), ""
     size = f"; {decimal(store.size_bytes)} on disk" if store.current else ""
-    yield f"tables: at {', '.join(store.revisions) or 'nothing'}, this version wants {store.wanted_revision}{size}", ""
+    yield f"tables: at {', '.join(store.revisions) or 'nothing'}, this version needs {store.wanted_revision}{size}", ""
     if not store.current:
         return
     yield f"workers: {len(store.workers)} with a lease", ""

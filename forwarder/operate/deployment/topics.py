@@ -202,7 +202,7 @@ async def _first(backend: Backend, admin: TopicAdmin) -> list[str]:
         (topics.results, backend.settings.notifier.group, "notifier"),
     ):
         if behind := sum(each.messages for each in await admin.lag(topic, group=group)):
-            first.append(f"let a {role} read the {behind:,} messages that it has not read of {topic}: forwarder {role}")
+            first.append(f"let a {role} read the {behind:,} unread messages of {topic}: forwarder {role}")
     return first + [f"stop the worker on {each.host}" for each in live if each.role == "worker"]
 
 

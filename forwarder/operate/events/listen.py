@@ -101,7 +101,7 @@ class Api:
             with _OPENER.open(Request(address, headers=headers), timeout=_SECONDS) as answer:  # noqa: S310 - the caller's
                 body = answer.read(_MAX_PAGE_BYTES + 1)
             if len(body) > _MAX_PAGE_BYTES:
-                raise ApiRefused(f"what answers at {self.url} is not a forwarder: more than {_MAX_PAGE_BYTES:,} bytes")
+                raise ApiRefused(f"the server at {self.url} is not a forwarder: more than {_MAX_PAGE_BYTES:,} bytes")
             members = json.loads(body)
         except HTTPError as error:
             with error:
@@ -116,9 +116,9 @@ class Api:
         except (OSError, HTTPException) as error:
             raise ApiUnavailable(f"no answer from {self.url}: {getattr(error, 'reason', error)}") from error
         except (ValueError, RecursionError) as error:
-            raise ApiRefused(f"what answers at {self.url} is not a forwarder: {error}") from error
+            raise ApiRefused(f"the server at {self.url} is not a forwarder: {error}") from error
         if not isinstance(members, dict):
-            raise ApiRefused(f"what answers at {self.url} is not a forwarder")
+            raise ApiRefused(f"the server at {self.url} is not a forwarder")
         return members
 
 

@@ -172,7 +172,7 @@ async def carry_out(
     if dry_run:
         counts = Counter(tuple(group.items()) for group in groups)
         rows: list[dict[str, Any]] = [{**dict(group), "count": count} for group, count in sorted(counts.items())]
-        others = [f"{len(plan.settled)} are so already"] if plan.settled else []
+        others = [f"{len(plan.settled)} already are"] if plan.settled else []
         others += [f"{count} refused ({why})" for why, count in Counter(plan.refused.values()).items()]
         others += skipped
         passed_over = f" {'; '.join(others)}." if others else ""
@@ -193,7 +193,7 @@ async def carry_out(
     if outcome.left:
         why = outcome.outage or "interrupted"
         failed = f"{outcome.left} were not tried: {why}. Run the same command again to continue."
-    sentence = "; ".join([f"{outcome.done} {done}{f', {already} were so already' if already else ''}", *skipped])
+    sentence = "; ".join([f"{outcome.done} {done}{f', {already} already were' if already else ''}", *skipped])
     result |= {"failed": refused, "skipped": plan.skipped, "left": outcome.left}
     return Shown(result, f"{sentence}.", notes, failed)
 
@@ -309,7 +309,7 @@ class Cancellations:
             return None
         summary, stored = found
         if stored.status in {Status.REJECTED, Status.FAILED}:
-            raise CannotCancel(f"{request_id} is {stored.status.value}: nothing was made that could be cancelled.")
+            raise CannotCancel(f"{request_id} is {stored.status.value}: there is no reservation to cancel.")
         if stored.status is Status.CANCELLED:
             return stored.status
         account = await backend.directory.account(summary.account_id)
@@ -341,7 +341,7 @@ def plan_cancel(found: Sequence[SubmissionSummary]) -> Plan[str]:
     """Plans to cancel those of `found` that may be cancelled, by request id."""
     settled = [each.request_id for each in found if each.status is Status.CANCELLED]
     nothing = {each.request_id: each.status for each in found if each.status in {Status.REJECTED, Status.FAILED}}
-    refused = {each: f"{status.value}: nothing was made that could be cancelled" for each, status in nothing.items()}
+    refused = {each: f"{status.value}: there is no reservation to cancel" for each, status in nothing.items()}
     return Plan([each.request_id for each in found if each.request_id not in {*settled, *refused}], settled, refused)
 
 

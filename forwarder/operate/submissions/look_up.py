@@ -89,13 +89,13 @@ async def look_up_in_pms(backend: Backend, request_id: str) -> LookedUp | None:
 async def _ask(backend: Backend, opened: PmsDirectory, account: Account, asked: AskedFor) -> LookedUp:
     pms = await _connect(backend, opened, account, asked.evidence.open or [asked.evidence.origin])
     if not pms.capabilities.find_by_reference:
-        raise NotReached("a PMS of this kind cannot be asked by our reference. Look into it by hand.")
+        raise NotReached("a PMS of this kind cannot be searched by our reference. Check it by hand.")
     booking = booking_of(traits_of(account.kind), asked.request_id, asked.reservation, None)
     try:
         async with asyncio.timeout(MAX_SECONDS):
             outcome = await pms.find(replace(booking, pms_id=asked.evidence.pms_id))
     except TimeoutError:
-        return LookedUp("unknown", "The PMS does not answer. Look into it by hand, or ask again later.")
+        return LookedUp("unknown", "The PMS does not answer. Check it by hand, or try again later.")
     if isinstance(outcome, Confirmed):
         found = outcome.pms_reservation_id
         return LookedUp("there", f"The PMS has it, as {found}: settle it as confirmed under that identifier.", found)
@@ -171,7 +171,7 @@ async def _cancel_in_pms(backend: Backend, asked: AskedFor, pms_reservation_id: 
     """Cancels that double in the PMS that the submission was pushed to. Raises `NotCancelled`."""
     if pms_reservation_id not in asked.doubles:
         known = ", ".join(asked.doubles)
-        raise NotCancelled(f"{pms_reservation_id} is no double of {asked.request_id}; its doubles: {known}.")
+        raise NotCancelled(f"{pms_reservation_id} is not a double of {asked.request_id}; its doubles: {known}.")
     async with open_pms(backend) as opened:
         try:
             account = await _account_of(backend, asked)

@@ -204,7 +204,7 @@ async def change(
     """
     tls = terms.tls()
     if system_tls and tls != SYSTEM_TLS:
-        raise WrongUsage("Give either --system-tls, or the files with which TLS is to be.")
+        raise WrongUsage("Give either --system-tls, or the certificate files.")
     settings = terms.settings()
     if terms == _Terms() and not same_pms and not system_tls:
         raise WrongUsage(
@@ -279,7 +279,7 @@ def _options_in_words(whose: str) -> Iterator[None]:
     try:
         yield
     except BadOptions as error:
-        raise WrongUsage(f"That is not what {whose} can have. {error}") from error
+        raise WrongUsage(f"Invalid options of {whose}. {error}") from error
 
 
 async def list_accounts(workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None) -> Shown:

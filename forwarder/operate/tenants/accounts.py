@@ -133,9 +133,7 @@ class Accounts:
         if tls is not None:
             changed = await self._with_tls(changed, tls)
         if credential is None and of_credential(changed) != of_credential(account):
-            raise BadOptions(
-                "That sends the credential elsewhere, and it is sealed for where it goes now: give it again."
-            )
+            raise BadOptions("The credential is sealed for its present address: with another address, give it again.")
         if credential is not None:
             changed = with_credential(changed, credential, await self.sealer())
         await self.tenancy.change_account(account, changed)
@@ -328,9 +326,7 @@ class Prober:
         outcome = await pms.find(Booking(f"probe_{secrets.token_hex(12)}", fields))
         took = self._since(began)
         if isinstance(outcome, Absent) and not asked.requests:
-            return ProbeStep(
-                name, NOT_TRIED, "not tried: by its address and options there is nothing to ask its PMS for"
-            )
+            return ProbeStep(name, NOT_TRIED, "not tried: its address and options allow no request to its PMS")
         unproven = isinstance(outcome, Deferred) and outcome.reason == SEARCH_UNPROVEN
         if isinstance(outcome, Absent) or unproven:
             return ProbeStep(name, OK, "it accepts the credential, and has no such reservation, as it should", took)

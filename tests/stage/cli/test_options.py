@@ -30,5 +30,5 @@ def test_a_moment_is_iso_8601_or_an_age(text: str, meant: datetime) -> None:
 
 @for_each("text", ["", "yesterday", "7", "-7d", "7 d", "7y", "99999999999d", "2026-13-01", "0001-01-01T00:00+23:59"])
 def test_what_is_no_moment_is_wrong_usage(text: str) -> None:
-    with pytest.raises(WrongUsage, match=r"--since must be a moment.*7d"):
+    with pytest.raises(WrongUsage, match=r"--since must be a time.*7d"):
         moment(text, "--since", NOW)

@@ -365,7 +365,7 @@ async def test_an_account_is_paused_resumed_and_changed(console: Console, tmp_pa
     page = "/console/accounts/casa-1"
     await console.send(page, do="pause")
     assert (await console.backend.tenancy.accounts())[0].paused
-    assert "It is paused" in (await console.http.get(page)).text
+    assert "The account is paused" in (await console.http.get(page)).text
     await console.send(page, do="resume")
     given = await as_shown(console, page)
     wanted = {
@@ -397,7 +397,7 @@ async def test_an_account_is_paused_resumed_and_changed(console: Console, tmp_pa
         ({"base_url": "ftp://x"}, "The base URL must begin with http"),
         ({"base_url": "https://third.test"}, "give it again"),
         ({"base_url": "http://third.test", "credential": "c"}, "would be sent by plain http"),
-        ({"options": "[1]"}, "The options are a JSON object"),
+        ({"options": "[1]"}, "The options must be a JSON object"),
         ({"options": '{"nonsense": 1}'}, "nonsense"),
         ({"checks": "<b>"}, "there is no check"),
         ({"tls": "own", "certificate": "x"}, "needs its key"),
