@@ -144,7 +144,9 @@ class DeadLetterPages:
                 async with aclosing(self._letters.messages([letter for letter, _ in plan.chosen])) as messages:
                     await replay.run_audited(backend.audit, plan, messages, count)
         except (LogUnavailable, StoreUnavailable) as error:
-            run.trouble = "The log or the database became unavailable. The last few may or may not be back; replaying them again is safe."
+            run.trouble = (
+                "The log or the database is down. The last few may or may not be back; replaying them again is safe."
+            )
             _log.warning("console.replay_failed", put_back=run.put_back, selected=run.selected, error=str(error))
         except Exception as error:  # noqa: BLE001 - the page shows it; the other replays go on
             run.trouble = f"It ended early. {contained(Where.CONSOLE, error)}. Replaying the last few again is safe."

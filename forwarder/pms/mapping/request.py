@@ -41,7 +41,7 @@ _NOWHERE: Final = LeftOut("the mapping has no field for it, and none for notes")
 _ON_PURPOSE: Final = LeftOut("the mapping leaves it out on purpose")
 _OF_ITS_ROOM: Final = LeftOut("the room is its own", lost=False)
 _NO_CARD: Final = LeftOut("sensitive: the mapping sends no card")
-_STATUS: Final = LeftOut("says nothing more: what is sent is confirmed", lost=False)
+_STATUS: Final = LeftOut("not needed: every reservation sent is confirmed", lost=False)
 _MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-form-urlencoded"}
 
 

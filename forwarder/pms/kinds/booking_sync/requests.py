@@ -43,7 +43,7 @@ FIELDS: Final = sdk.FieldTable(
         "numberOfPets": sdk.InNotes(),
         "notes": sdk.SentAs(("notes",)),
         "comments": sdk.SentAs(("comments.content",), "a comment of its own"),
-        "status": sdk.LeftOut("says nothing more: what is sent is booked", lost=False),
+        "status": sdk.LeftOut("not needed: every reservation sent is booked", lost=False),
         "morChannel": sdk.InNotes(),
         "guest.name": sdk.SentAs(("fullname",)),
         "guest.firstName": sdk.SentAs(
