@@ -163,7 +163,7 @@ def run() -> None:
     try:
         command = program(_to_complete() or sys.argv[1:])
         collect_rarely()
-        command()
+        command(prog_name="forwarder")
     except Exception as error:
         code: int | None = load("forwarder.cli.failures:exit_code")(error)
         if code is None:
