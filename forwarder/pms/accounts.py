@@ -45,4 +45,4 @@ def same_before(account: Account) -> str:
 
 def is_same_pms(account: Account, target: Target, push: Push) -> bool:
     """Whether `push` of `account` went to the same PMS, and to the same account there, as `target`."""
-    return target.same_pms(push.to) or push.at < same_before(account)
+    return target.same_pms(push.to) or push.began < same_before(account)

@@ -124,6 +124,11 @@ class Push(Struct, frozen=True, omit_defaults=True, tag="push"):
     times: int = 1
     since: str = ""
 
+    @property
+    def began(self) -> str:
+        """The earliest time at which it may have been sent."""
+        return self.since or self.at
+
 
 class Absence(Struct, frozen=True, omit_defaults=True, tag="absent"):
     """A look-up with a complete list, without our booking. `after`: seconds since the last open push."""
@@ -341,7 +346,7 @@ class Facts:
 
     def same_pms(self, push: Push) -> bool:
         """Whether that push went to the current PMS, and the same account there."""
-        return self.target.same_pms(push.to) or push.at < self.same_before
+        return self.target.same_pms(push.to) or push.began < self.same_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,7 +431,7 @@ def _nothing_open(evidence: Evidence, *, may_create: bool) -> NextStep:
 
 
 def _key_lasts(push: Push, facts: Facts, now: datetime, waited: float) -> bool:
-    sent = moment(push.since or push.at) if push.to.key else None
+    sent = moment(push.began) if push.to.key else None
     # The PMS may have had the key since the push began, and may get it again as late as a push may last. Clocks may be set back.
     age = None if sent is None else max((now - sent).total_seconds(), waited) + 2 * facts.push_seconds
     return age is not None and age < facts.key_seconds

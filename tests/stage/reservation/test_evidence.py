@@ -287,6 +287,12 @@ def test_what_an_operator_vouches_for_is_the_same_pms() -> None:
     assert isinstance(step(moved, Facts(REFERENCE, same_before=at(0.0))), Park)
 
 
+def test_a_push_of_a_worker_that_died_before_an_operator_vouched_is_vouched_for_though_it_was_noticed_later() -> None:
+    lost = Push(at(9.0), Target("other", "us", "id"), Came.AMBIGUOUS, "worker_lost", since=at(0.0))
+    assert isinstance(step(Evidence((lost,)), Facts(REFERENCE, same_before=at(1.0)), seconds=39.0), LookUp)
+    assert isinstance(step(Evidence((lost,)), Facts(REFERENCE, same_before=at(0.0)), seconds=39.0), Park)
+
+
 def test_a_credential_that_nobody_noted_may_be_any() -> None:
     assert isinstance(step(unsure(Target("pms", "", "id")), Facts(REFERENCE)), LookUp)
 
