@@ -131,7 +131,7 @@ async def test_others_learn_nothing_of_it(house: Stages, headers: dict[str, str]
     assert theirs.json()["code"] == "submission_not_found"
 
 
-@for_each("request_id", ["x", "rsv_", "rsv_" + "a" * 31, "RSV_" + "A" * 32, "rsv_é", "%00", "a" * 1000, "rsv_%0a"])
+@for_each("request_id", ["x", "rsv_", "rsv_" + "a" * 31, "RSV_" + "A" * 32, "rsv_é", "%00", "a" * 1000, "rsv_%0ax"])
 async def test_what_was_never_issued_is_404(house: Stages, request_id: str) -> None:
     answer = await _get(house, f"{SUBMISSIONS}/{request_id}")
     assert answer.status_code == 404
