@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import unescape
-from itertools import islice
 from typing import Final
 from unicodedata import combining, normalize
 
@@ -58,7 +57,8 @@ def is_reference(shown: object, ours: str) -> bool:
     if not isinstance(shown, str):
         return False
     wanted, words = _bare(ours), _words(unescape(shown))
-    return any(_begins(islice(words, start, None), wanted) for start in range(len(words)))
+    # No more words than letters can be ours together: a PMS repeats texts of guests, which may be long.
+    return any(_begins(words[start : start + len(wanted)], wanted) for start in range(len(words)))
 
 
 def names_another(text: str, ours: str) -> bool:
@@ -82,8 +82,11 @@ def _begins(words: Iterable[str], wanted: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    # A Turkish PMS has İ for the capital of i: its dot is a sign of its own in NFKD.
-    plain = "".join(each for each in normalize("NFKD", text.casefold()) if not combining(each))
+    plain = text.casefold()
+    if not plain.isascii():
+        # A Turkish PMS has İ for the capital of i: its dot is a sign of its own in NFKD. One by one: normalizing sorts long runs of
+        # such signs, in quadratic time.
+        plain = "".join(each for letter in plain for each in normalize("NFKD", letter) if not combining(each))
     return [word for word in _BETWEEN_WORDS.split(plain) if word]
 
 

@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 
 
 class StoreWatch:
-    """The watch of one worker. `held`: the rows in its memory, as `Recorder.lacking` takes them; `lacking`: counts results on the
+    """The watch of one worker. `held`: the rows in its memory, as `Recorder.unclaimed` takes them; `lacking`: counts results on the
     topics that the store lacks.
 
     `behind` is set once the store is known to lack something; `lacks` has the counts.

@@ -206,7 +206,7 @@ def _sayings(response: Response, ours: str | None) -> Iterator[str]:
             case dict():
                 # The texts of the object and of the objects in it, except for references and addresses that are only repeated.
                 values = [each for one in part.values() for each in (one.values() if isinstance(one, dict) else [one])]
-                words = [text for text in values if isinstance(text, str) and not _IS_REPEATED.fullmatch(text)]
+                words = [text for text in values if isinstance(text, str) and not _is_repeated(text)]
                 yield " ".join([name, *words])
                 is_one = not _IDS.isdisjoint(part) and part.keys().isdisjoint(_REASONS)
                 if ours is not None and is_one and any(is_reference(one, ours) for one in part.values()):
@@ -222,7 +222,14 @@ def _sayings(response: Response, ours: str | None) -> Iterator[str]:
 _IDS: Final = frozenset({"id", "_id", "uid", "reservationId", "reservation_id", "bookingId", "booking_id"})
 _NAME_LENGTH: Final = 100
 """Of names that are read with each text in a list: a response must not become much longer by them."""
-_IS_REPEATED: Final = re.compile(r"\S*rsv[\W_]?[a-z0-9]{17,}\S*", re.IGNORECASE)
+_A_REFERENCE: Final = re.compile(r"rsv[\W_]?[a-z0-9]{17}", re.IGNORECASE)
+
+
+def _is_repeated(text: str) -> bool:
+    """Whether a text without spaces has a reference in it, ours or another's, as an id or an address has. In linear time: PMSs
+    repeat what guests wrote."""
+    found = _A_REFERENCE.search(text)
+    return found is not None and len((text[: found.start()] + "_" + text[found.end() :]).split()) == 1
 
 
 def refused_in_words(response: Response, booking: Booking) -> Deferred | None:

@@ -39,6 +39,12 @@ def test_what_is_not(shown: object) -> None:
     assert not is_reference(shown, OURS)
 
 
+@pytest.mark.timeout(60)
+@for_each("unit", ["r s v ", "a\u0316\u0301"])
+def test_a_long_text_is_read_in_linear_time(unit: str) -> None:
+    assert is_reference(f"{unit * 200_000} {OURS}", OURS)
+
+
 @pytest.mark.parametrize(
     ("form", "sent", "name"),
     [

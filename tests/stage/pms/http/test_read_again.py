@@ -113,6 +113,12 @@ def test_a_no_that_shows_a_reservation_with_our_reference_is_a_yes(status: int, 
     assert isinstance(read, InDoubt if exists else Rejected)
 
 
+def test_what_a_guest_wrote_is_read_in_linear_time_where_a_pms_repeats_it() -> None:
+    """Else this would take longer than any test may: it held up all pushes of a worker."""
+    said = f'{{"guest": {{"name": "{"rsv" * 6_000} Doe"}}, "detail": "the room is booked"}}'
+    assert read_again(NO, Response(409, content=said.encode()), OURS) == NO
+
+
 def test_what_is_too_long_to_be_read_to_its_end_may_have_ours_there() -> None:
     made = InDoubt("pms_answer_not_understood", "", made=True)
     read = read_again(made, Response(201, content=f'["{OTHERS}",{"0," * 10_000}"{OURS}"]'.encode()), OURS)
