@@ -187,8 +187,8 @@ MUTANTS: Final = (
         "reference-in-capitals",
         "A reference that the PMS keeps in capitals is not recognised.",
         "forwarder/reservation/reference.py",
-        'normalize("NFKD", text.casefold())',
-        'normalize("NFKD", text)',
+        "plain = text.casefold()",
+        "plain = text",
         ("NextReplies", "Keeps"),
     ),
     Mutant(
