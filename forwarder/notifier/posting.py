@@ -205,19 +205,24 @@ class Poster:
 
     async def disable_if_dead(self, endpoint: Endpoint, decisions: Sequence[Decision]) -> None:
         """Disables the endpoint if it returned 410, or accepted nothing for as long as one of these deliveries was tried."""
-        if any(each.outcome == "gone" for each in decisions):
-            await self._disable(endpoint, Disabled.GONE)
+        if gone := [each for each in decisions if each.outcome == "gone"]:
+            await self._disable(endpoint, Disabled.GONE, gone)
+            return
         # Since the first recorded attempt of the series: earlier than `retrying_since` after an outage.
-        given_up: list[datetime] = []
-        for delivery in (each.tried.delivery for each in decisions if each.outcome == "failed"):
+        since: list[datetime] = []
+        given_up = [each for each in decisions if each.outcome == "failed"]
+        for delivery in (each.tried.delivery for each in given_up):
             kept = min(delivery.tries, len(delivery.attempts))
-            given_up.append(datetime.fromisoformat(delivery.attempts[-kept].at) if kept else delivery.retrying_since)
-        if given_up and not await self._parts.queue.delivered_since(endpoint.id, max(given_up)):
-            await self._disable(endpoint, Disabled.FAILING)
+            since.append(datetime.fromisoformat(delivery.attempts[-kept].at) if kept else delivery.retrying_since)
+        if given_up and not await self._parts.queue.delivered_since(endpoint.id, max(since)):
+            await self._disable(endpoint, Disabled.FAILING, given_up)
 
-    async def _disable(self, endpoint: Endpoint, reason: Disabled) -> None:
+    async def _disable(self, endpoint: Endpoint, reason: Disabled, failed: Sequence[Decision]) -> None:
         now = self._parts.clock.now()
-        if await self._parts.endpoints.disable(endpoint.id, reason, now=now):
+        if not await self._parts.endpoints.disable(endpoint.id, reason, now=now, url=endpoint.url):
+            # It was disabled or removed meanwhile; or it has another address, which has not refused these.
+            await self._parts.queue.put_back(endpoint.id, [each.tried.delivery.id for each in failed], now=now)
+        else:
             metrics.WEBHOOK_ENDPOINTS_DISABLED.labels(reason.value).inc()
             stopped = await self._parts.queue.stop(endpoint.id, now=now)
             _log.warning(

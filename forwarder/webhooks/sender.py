@@ -187,7 +187,7 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
 
 def _no_response(error: Exception) -> NoResponse:
     """The class of a failure, from httpcore's error and its causes. The detail quotes no path of a URL."""
-    detail = str(error)[:_MAX_EXCERPT]
+    detail = mask(str(error))[:_MAX_EXCERPT]
     match error:
         case _AddressRefused():
             return NoResponse("address_refused", detail)

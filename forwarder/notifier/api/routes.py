@@ -23,6 +23,7 @@ from forwarder.http.query_string import refuse_unknown
 from forwarder.notifier.api.requests import (
     DELIVERY_PARAMETERS,
     NewWebhook,
+    PageQuery,
     Rotation,
     WebhookChange,
     invalid,
@@ -36,7 +37,7 @@ from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.store.deliveries import DeliveryEntry
-from forwarder.store.lists.port import fitting, neighbours
+from forwarder.store.lists.port import fitting, neighbours, sides
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Access, forbidden
 from forwarder.tenancy.api_keys import Scope
@@ -72,12 +73,12 @@ class WebhookActions:
         asked = read_page_query(request)
         if isinstance(asked, Problem):
             return asked
-        every = await self._hooks.endpoints(workspace_id)
-        before = [_added(each) for each in reversed(every) if _added(each) < asked.cursor]
-        onward = [each for each in every if _added(each) >= asked.cursor]
-        others = neighbours(before, [_added(each) for each in onward], asked.limit)
-        cursors = Cursors(others.previous, asked.cursor, others.next)
-        return _page([to_json(endpoint_json(each)).decode() for each in onward[: asked.limit]], cursors, asked.limit)
+        every, added = await self._hooks.endpoints(workspace_id), [0]
+        for each in every:  # those of one moment are a microsecond apart
+            added.append(max(round(each.created_at.timestamp() * 1_000_000), added[-1] + 1))
+        before, onward = sides(added[1:], asked.cursor)
+        items = [endpoint_json(each) for each in every[len(before) :]]
+        return _page(items, before, onward, asked)
 
     async def show(self, workspace_id: str, request: Request) -> Response | Problem:
         return _response(endpoint_json(await self._hooks.get(_id(request), workspace_id=workspace_id)))
@@ -123,12 +124,8 @@ class WebhookActions:
         before = None if asked.cursor == FIRST else asked.cursor
         onward = await log(before=before, limit=asked.limit + 1)
         newer = () if before is None else await log(after=before - 1, limit=asked.limit + 1)
-        items = [to_json(delivery_json(each)).decode() for each in onward[: asked.limit]]
-        shown = fitting(len(each.encode()) for each in items)
         newer_ids, ids = ([each.id + 1 for each in entries] for entries in (reversed(newer), onward))
-        others = neighbours(newer_ids, ids, asked.limit, shown=shown)
-        cursors = Cursors(others.previous, asked.cursor, others.next)
-        return _page(items[:shown], cursors, asked.limit)
+        return _page([delivery_json(each) for each in onward], newer_ids, ids, asked)
 
     async def delivery(self, workspace_id: str, request: Request) -> Response | Problem:
         return _response(delivery_json(await self._of_delivery(self._hooks.delivery, workspace_id, request)))
@@ -208,16 +205,20 @@ def _id(request: Request) -> str:
     return endpoint_id
 
 
-def _added(endpoint: Endpoint) -> int:
-    return round(endpoint.created_at.timestamp() * 1_000_000)
-
-
 def _response(data: Mapping[str, Any], status: int = 200, *headers: tuple[bytes, bytes]) -> Response:
     return Response(status, to_json({"data": data}), (NO_STORE, *headers))
 
 
-def _page(items: Sequence[str], cursors: Cursors, limit: int) -> Response:
-    return Response(200, write_list(items, cursors, limit), (NO_STORE,))
+def _page(
+    items: Sequence[Mapping[str, Any]], before: Sequence[int], onward: Sequence[int], asked: PageQuery
+) -> Response:
+    """The first of `items`, as many as fit. `before`, `onward`: the cursors of those before the page and from it onward, nearest
+    first."""
+    texts = [to_json(each).decode() for each in items[: asked.limit]]
+    shown = fitting(len(each.encode()) for each in texts)
+    others = neighbours(before, onward, asked.limit, shown=shown)
+    cursors = Cursors(others.previous, asked.cursor, others.next)
+    return Response(200, write_list(texts[:shown], cursors, asked.limit), (NO_STORE,))
 
 
 # --- routes ---

@@ -49,10 +49,11 @@ class Endpoints:
         found = await self._all(select(*_ENDPOINT).where(_row.id == endpoint_id))
         return found[0] if found else None
 
-    async def disable(self, endpoint_id: str, reason: Disabled, *, now: datetime) -> bool:
-        """Stop posting to it. False where it was disabled already, or is unknown."""
+    async def disable(self, endpoint_id: str, reason: Disabled, *, now: datetime, url: str | None = None) -> bool:
+        """Stop posting to it. False where it was disabled already, is unknown, or has another address than `url`, if given."""
         values = {"enabled": False, "disabled_reason": reason.value, "disabled_at": now}
         disabled = update(table).where(_row.id == endpoint_id, _row.enabled).values(values)
+        disabled = disabled if url is None else disabled.where(_row.url == url)
         async with transaction(self._engine, writes=True) as connection:
             return (await connection.execute(disabled)).rowcount == 1
 

@@ -85,7 +85,8 @@ async def test_a_disabled_endpoint_is_sent_nothing_until_it_is_enabled(endpoints
     await endpoints.add(FIRST)
     await endpoints.add(replace(FIRST, id="whk_other", workspace_id="ws-2"))
     assert await endpoints.enabled_of({"ws-1"}) == [FIRST]
-    assert await endpoints.disable("whk_1", Disabled.GONE, now=NOW)
+    assert not await endpoints.disable("whk_1", Disabled.GONE, now=NOW, url="https://of-before.example/")
+    assert await endpoints.disable("whk_1", Disabled.GONE, now=NOW, url=FIRST.url)
     assert await endpoints.any_enabled()
     assert await endpoints.remove("whk_other")
     assert not await endpoints.any_enabled()

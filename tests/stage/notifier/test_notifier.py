@@ -316,6 +316,26 @@ async def test_a_gone_endpoint_is_disabled_and_what_was_pending_stops(hooks: Hoo
     assert len(hooks.sender.posts) == posts
 
 
+@pytest.mark.parametrize(("answer", "days"), [(EndpointResponse(410), 0), (EndpointResponse(503), 2.99)])
+async def test_what_an_address_refused_is_posted_to_the_one_that_replaced_it_meanwhile(
+    hooks: Hooks, answer: EndpointResponse, days: float
+) -> None:
+    endpoint_id = await hooks.add("old")
+    hooks.sender.answers[url("old")] = [answer]
+    await hooks.queued(endpoint_id, 1)
+    if days:
+        await hooks.work(days)
+    answered = hooks.sender.hanging[url("old")] = asyncio.Event()
+    await hooks.work(0.02)
+    await hooks.webhooks.change(endpoint_id, workspace_id="ws-1", url=url("new"))
+    answered.set()
+    await settle()
+    await hooks.after(60)
+    assert hooks.sender.posts[-1].url == url("new")
+    assert hooks.statuses(endpoint_id) == [DeliveryStatus.DELIVERED]
+    assert (await hooks.webhooks.get(endpoint_id, workspace_id="ws-1")).enabled
+
+
 async def test_after_three_days_of_failures_the_endpoint_is_disabled(hooks: Hooks) -> None:
     endpoint_id = await hooks.add("dead")
     hooks.sender.answers[url("dead")] = [EndpointResponse(503)]

@@ -9,6 +9,7 @@ import pytest
 from forwarder.notifier.api.requests import MAX_URL
 from forwarder.reservation.checks.faults import MAX_FAULTS
 from forwarder.reservation.record import RESULT_TYPES
+from forwarder.store.lists.port import MAX_PAGE_BYTES
 from forwarder.tenancy.port import MAX_ENDPOINTS
 from forwarder.tenancy.sealing import of_webhook_secret
 from forwarder.webhooks import addresses
@@ -197,6 +198,21 @@ async def test_the_list_is_paged_in_the_order_of_adding(house: Stages) -> None:
     assert [each["current"] for each in cursors] == ["1", cursors[0]["next"], cursors[1]["next"]]
     assert [each["previous"] for each in cursors] == ["", "1", cursors[0]["next"]]
     assert (await listed(house))["meta"] == {"limit": 10, "cursors": {"previous": "", "current": "1", "next": ""}}
+
+
+@pytest.mark.parametrize(("more", "count"), [({}, 5), ({"propertyIds": [f"{n:0128}" for n in range(450)]}, 40)])
+async def test_webhooks_of_one_moment_are_each_on_one_page_of_a_mebibyte(
+    house: Stages, more: dict[str, Any], count: int
+) -> None:
+    ids, seen, query = {(await added(house, **more))["id"] for _ in range(count)}, [], f"?limit={count - 2}"
+    for _ in range(count):
+        answer = await house.client.get(f"{PATH}{query}")
+        assert len(answer.content) < MAX_PAGE_BYTES + 1000
+        seen += [each["id"] for each in answer.json()["data"]]
+        if not (cursor := answer.json()["meta"]["cursors"]["next"]):
+            break
+        query = f"?limit={count - 2}&cursor={cursor}"
+    assert sorted(seen) == sorted(ids)
 
 
 async def test_a_page_is_asked_for_as_everywhere(house: Stages) -> None:

@@ -181,9 +181,11 @@ async def test_a_connection_that_is_reset_is_lost() -> None:
 
 
 async def test_what_is_not_http_is_called_so() -> None:
-    said = await reply_to(saying(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"))
+    said = await reply_to(saying(b"SSH-2.0-OpenSSH_9.6 4111111111111111\r\n\r\n"))
     assert isinstance(said, NoResponse)
     assert said.failure == "not_http"
+    assert "OpenSSH" in said.detail
+    assert "411111111111" not in said.detail
 
 
 async def test_nobody_there_and_a_name_that_leads_nowhere() -> None:

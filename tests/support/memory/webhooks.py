@@ -58,9 +58,9 @@ class MemoryEndpoints(Endpoints):
     async def endpoint(self, endpoint_id: str) -> Endpoint | None:
         return self.kept.get(endpoint_id)
 
-    async def disable(self, endpoint_id: str, reason: Disabled, *, now: datetime) -> bool:
+    async def disable(self, endpoint_id: str, reason: Disabled, *, now: datetime, url: str | None = None) -> bool:
         known = self.kept.get(endpoint_id)
-        if known is None or not known.enabled:
+        if known is None or not known.enabled or url not in {None, known.url}:
             return False
         self.kept[endpoint_id] = replace(known, enabled=False, disabled_reason=reason.value, disabled_at=now)
         return True
