@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Final, Protocol, TypeVar
@@ -87,10 +88,33 @@ class Connection:
                     reply = self._reply(step)
 
     def _reply(self, request: ApiRequest) -> Reply:
+        until = self._clock.monotonic() + self._timeout_seconds + request.wait_seconds
         try:
-            return self.http.send(_built(self.http, request, self._timeout_seconds))
+            with closing(self.http.send(_built(self.http, request, self._timeout_seconds), stream=True)) as answer:
+                answer.stream = _Timed(answer.stream, until, self._clock)
+                answer.read()
+                return answer
         except _NO_ANSWER as error:
             return _unanswered(request, error)
+
+
+class _Timed(httpx.SyncByteStream):
+    """A body that ends `until` then: httpx limits the time between two reads only."""
+
+    def __init__(self, stream: object, until: float, clock: Clock) -> None:
+        assert isinstance(stream, httpx.SyncByteStream)  # noqa: S101 - of a client that blocks
+        self._stream = stream
+        self._until = until
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._stream:
+            if self._clock.monotonic() > self._until:
+                raise httpx.ReadTimeout("the answer is not complete in time")
+            yield chunk
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 class AsyncConnection:
@@ -119,8 +143,9 @@ class AsyncConnection:
 
     async def _reply(self, request: ApiRequest) -> Reply:
         try:
-            return await self.http.send(_built(self.http, request, self._timeout_seconds))
-        except _NO_ANSWER as error:
+            async with asyncio.timeout(self._timeout_seconds + request.wait_seconds):
+                return await self.http.send(_built(self.http, request, self._timeout_seconds))
+        except (*_NO_ANSWER, TimeoutError) as error:
             return _unanswered(request, error)
 
 

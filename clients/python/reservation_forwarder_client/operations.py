@@ -99,7 +99,7 @@ class Operations:
         until, looks = self._time.monotonic() + timeout_seconds, 0
         while True:
             begun = self._time.monotonic()
-            seconds = max(min(int(until - begun), _MAX_WAIT_SECONDS), 0)
+            seconds = int(max(min(until - begun, _MAX_WAIT_SECONDS), 0))
             seen = yield from self.submission(request_id, seconds)
             now = self._time.monotonic()
             if seen.settled:

@@ -98,10 +98,11 @@ export class Requester {
 
   /** The answer, or the trouble that may pass. Throws what will not. */
   private async try(request: ApiRequest): Promise<Answer | Unavailable | RateLimited> {
+    const { url, sent } = this.made(request); // throws for a header or a time limit that is none: that passes for no caller
     let answer: Response;
     let body: string;
     try {
-      answer = await this.send(request);
+      answer = await this.fetch(url, sent);
       body = await answer.text();
     } catch (error) {
       request.signal?.throwIfAborted();
@@ -113,17 +114,18 @@ export class Requester {
     throw trouble;
   }
 
-  private send(request: ApiRequest): Promise<Response> {
+  private made(request: ApiRequest): { url: string; sent: RequestInit } {
     const query = request.query?.toString();
     const limit = AbortSignal.timeout(this.timeoutMs + (request.waitSeconds ?? 0) * 1000);
     const posts: Record<string, string> = request.body === undefined ? {} : { "Content-Type": "application/json" };
-    return this.fetch(`${this.baseUrl}${request.path}${query ? `?${query}` : ""}`, {
+    const sent: RequestInit = {
       method: request.method,
-      headers: { ...this.headers, ...posts, ...request.headers },
+      headers: new Headers({ ...this.headers, ...posts, ...request.headers }),
       redirect: "manual",
       signal: request.signal ? AbortSignal.any([limit, request.signal]) : limit,
       ...(request.body === undefined ? {} : { body: request.body }),
-    });
+    };
+    return { url: `${this.baseUrl}${request.path}${query ? `?${query}` : ""}`, sent };
   }
 }
 

@@ -46,6 +46,12 @@ for (const [name, trouble] of Object.entries({
   });
 }
 
+test("a key that no header takes is the caller's mistake, and no outage", async () => {
+  const service = new Scripted(accepted());
+  await assert.rejects(service.client().submit(BOOKING, { idempotencyKey: "予約-42" }), TypeError);
+  assert.deepEqual([service.sent.length, service.clock.monotonic()], [0, 0]);
+});
+
 test("each submission has a key of its own, or the caller's", async () => {
   const service = new Scripted(accepted());
   const client = service.client();

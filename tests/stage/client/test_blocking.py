@@ -1,7 +1,8 @@
 """The client that blocks takes the same steps as the asynchronous one; here is that it takes them, and offers the same."""
 
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -43,6 +44,18 @@ class PassingClock:
 
     def sleep(self, seconds: float) -> None:
         self.seconds += seconds
+
+
+class Dripping(httpx.SyncByteStream):
+    """A body that comes in single bytes, one a second, and never ends."""
+
+    def __init__(self, clock: PassingClock) -> None:
+        self.clock = clock
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            self.clock.sleep(1.0)
+            yield b" "
 
 
 class Service:
@@ -116,6 +129,32 @@ def test_an_outcome_is_waited_for_and_no_longer_than_that() -> None:
         client.wait(REQUEST_ID, timeout_seconds=9)
     assert raised.value.submission.request_id == REQUEST_ID
     assert service.clock.seconds == pytest.approx(9)
+
+
+def test_an_outcome_may_be_waited_for_without_a_limit() -> None:
+    service = Service(
+        httpx.Response(200, json=EXAMPLES["submissionUntaken"]),
+        httpx.Response(200, json=EXAMPLES["submissionConfirmed"]),
+    )
+    with service.client() as client:
+        assert client.wait(REQUEST_ID, timeout_seconds=math.inf).confirmed
+
+
+def test_an_answer_that_never_ends_is_none() -> None:
+    clock = PassingClock()
+    with (
+        ForwarderClient(
+            "http://forwarder.test",
+            token="token",
+            workspace="alpha",
+            account="alpha-1",
+            transport=httpx.MockTransport(lambda _: httpx.Response(200, stream=Dripping(clock))),
+            clock=clock,
+            retry_policy=RetryPolicy(total_seconds=0),
+        ) as client,
+        pytest.raises(Unavailable),
+    ):
+        client.submission(REQUEST_ID)
 
 
 def test_pages_follow_one_another() -> None:

@@ -1,7 +1,7 @@
 """The client's retries: what it sends again, under which key, after which pauses, and what it raises in the end."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from forwarder.query.pages import PageRequest, read_page_request
 from forwarder.store.lists.port import DEFAULT_FILTERS
 from reservation_forwarder_client import (
+    AsyncForwarderClient,
     BookingEngineItem,
     ForwarderError,
     RateLimited,
@@ -174,6 +175,26 @@ async def test_where_nothing_answers_there_is_no_problem_to_tell(clock: ManualCl
             await passing(clock, client.submission(REQUEST_ID))
     assert raised.value.problem is None
     assert len(service.requests) > 3
+
+
+async def test_an_answer_that_never_ends_is_none() -> None:
+    class Dripping(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            while True:
+                await asyncio.sleep(0)
+                yield b" "
+
+    async with AsyncForwarderClient(
+        "http://forwarder.test",
+        token="token",
+        workspace="alpha",
+        account="alpha-1",
+        timeout_seconds=0.01,
+        transport=httpx.MockTransport(lambda _: httpx.Response(200, stream=Dripping())),
+        retry_policy=RetryPolicy(total_seconds=0),
+    ) as client:
+        with pytest.raises(Unavailable):
+            await client.submission(REQUEST_ID)
 
 
 async def test_a_limit_longer_than_its_patience_is_raised_at_once(clock: ManualClock) -> None:
