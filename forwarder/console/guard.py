@@ -22,7 +22,7 @@ from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.addresses import is_local
 from forwarder.process.clock import Clock
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.port import ApiKey, NotKnown, TenancyUnavailable
 from forwarder.topics.port import LogUnavailable
@@ -104,6 +104,12 @@ _TOO_LARGE: Final = Page(
     "error.html", {"title": "This form was not accepted", "detail": "It is too large, or too slow."}, 413
 )
 
+_NOT_A_TEXT: Final = Page(
+    "error.html",
+    {"title": "Not found", "detail": "It has characters that no stored text has, such as U+0000. Nothing was changed."},
+    404,
+)
+
 _log = structlog.get_logger(__name__)
 
 
@@ -166,6 +172,8 @@ class Guard:
                 shown = _away("database")
             except LogUnavailable:
                 shown = _away("log (Kafka)")
+            except Unstorable:
+                shown = _NOT_A_TEXT
             session = visit.session
             if isinstance(shown, Go):
                 session.notice = shown.notice

@@ -29,16 +29,17 @@ class Recent(Generic[T]):
         self._clock = clock
         self._reading = asyncio.Lock()
         self._latest: tuple[float, T] | None = None
+        self._changed_at = float("-inf")
         self._refreshing: asyncio.Task[None] | None = None
         self._awaited: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
-        if self._latest is not None and self.age_seconds < _KEPT_SECONDS:
-            if self.age_seconds >= _FRESH_SECONDS and (self._refreshing is None or self._refreshing.done()):
+        if self._latest is not None and self._is_recent(_KEPT_SECONDS):
+            if not self._is_recent(_FRESH_SECONDS) and (self._refreshing is None or self._refreshing.done()):
                 self._refreshing = asyncio.create_task(self._refresh())
             return self._latest[1]
         async with self._reading:
-            if self._latest is None or self.age_seconds >= _FRESH_SECONDS:
+            if not self._is_recent(_FRESH_SECONDS):
                 await self._renew()
             assert self._latest is not None  # noqa: S101 - just read
             return self._latest[1]
@@ -58,8 +59,11 @@ class Recent(Generic[T]):
         return float("inf") if self._latest is None else self._clock.monotonic() - self._latest[0]
 
     def forget(self) -> None:
-        """Drops the result after a change: the next caller waits for a new reading."""
-        self._latest = None
+        """After a change: the next caller waits for a reading that begins after it."""
+        self._changed_at = self._clock.monotonic()
+
+    def _is_recent(self, seconds: float) -> bool:
+        return self._latest is not None and self._latest[0] >= self._changed_at and self.age_seconds < seconds
 
     async def _renew(self) -> None:
         began = self._clock.monotonic()

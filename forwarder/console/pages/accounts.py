@@ -134,7 +134,7 @@ def _given(account: Account, form: Form | None) -> Mapping[str, Any]:
     return {
         "base_url": account.base_url,
         "concurrency": account.concurrency,
-        "rate": PUBLISHED if account.rate_per_second is None else f"{account.rate_per_second:g}",
+        "rate": PUBLISHED if account.rate_per_second is None else str(account.rate_per_second).removesuffix(".0"),
         "deadline": account.deadline_seconds,
         "duplicate_window": account.duplicate_window_seconds,
         "checks": account.skipped_checks,

@@ -85,7 +85,8 @@ class TopicPages:
         problem = f"{text!r} is not a time: write one in UTC as 2031-12-31T12:00." if text and since is None else None
         since = since or self._clock.now() - _AGO
         partition = int(wanted) if is_digits(wanted) and (wanted == "0" or positive(wanted, LARGEST_ID)) else None
-        found = await browse(self._log, name, since=since, limit=_ROWS, partition=partition)
+        skip = positive(visit.query("skip"), LARGEST_ID) or 0
+        found = await browse(self._log, name, since=since, limit=_ROWS, partition=partition, skip=skip)
         messages = found.messages
         values = {
             "topic": name,
@@ -93,8 +94,13 @@ class TopicPages:
             "partition": partition,
             "problem": problem,
         }
-        following = messages[-1].at.strftime("%Y-%m-%dT%H:%M:%S.%f") if len(messages) == _ROWS else None
-        return Page("messages.html", {**values, "messages": messages, "whole": found.whole, "following": following})
+        more = None
+        if len(messages) == _ROWS:
+            last = messages[-1].at
+            shown = sum(each.at == last for each in messages) + (skip if last == since else 0)  # of that moment
+            onward = {"since": last.strftime("%Y-%m-%dT%H:%M:%S.%f"), "partition": partition, "skip": shown}
+            more = address(f"/topics/{name}", **onward)
+        return Page("messages.html", {**values, "messages": messages, "whole": found.whole, "more": more})
 
 
 class WebhookPages:

@@ -60,20 +60,23 @@ class Browsed:
     whole: bool
 
 
-async def browse(log: Log, topic: str, *, since: datetime, limit: int, partition: int | None = None) -> Browsed:
-    """The first `limit` messages of `topic` that were appended at `since` or later, in one partition if given. Reads at most some
-    thousand messages, spread over the partitions. Raises `LogUnavailable`."""
+async def browse(
+    log: Log, topic: str, *, since: datetime, limit: int, partition: int | None = None, skip: int = 0
+) -> Browsed:
+    """The first `limit` messages of `topic` that were appended at `since` or later, without the first `skip`, in one partition if
+    given. Reads at most some thousand messages, spread over the partitions. Raises `LogUnavailable`."""
     found: list[SeenMessage] = []  # redacted at once: a message may have a megabyte
     read, whole = 0, True
     async with aclosing(read_to_end(log, topic, since=since)) as batches:
         async for batch in batches:
             read += len(batch)
             found += [_seen(each) for each in batch if partition in {None, each.partition}]
-            if read >= _MAX_READ or (partition is not None and len(found) >= limit):
-                whole = partition is not None and len(found) >= limit
+            enough = partition is not None and len(found) >= skip + limit
+            if read >= _MAX_READ or enough:
+                whole = enough
                 break
     found.sort(key=lambda each: (each.at, each.partition, each.offset))
-    return Browsed(found[:limit], whole)
+    return Browsed(found[skip:][:limit], whole)
 
 
 def _seen(consumed: ConsumedMessage) -> SeenMessage:

@@ -6,9 +6,10 @@ database can, and the rest here."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import product
+from itertools import islice, product
 from operator import eq, ge, lt
 from typing import Any, Final, Literal, NamedTuple
+from unicodedata import normalize
 
 import sqlalchemy as sa
 from pydantic_core import from_json
@@ -47,6 +48,9 @@ _row = reservations.c
 _LARGEST_ID: Final = 2**63 - 1
 _CANDIDATES: Final = 5000
 """How many rows one step of a search reads."""
+
+_MAX_WORDS, _MAX_PATTERN = 20, 1000
+"""How many words of a guest a database looks for, and how many characters of a text: it refuses larger conditions."""
 
 _SKEW: Final = timedelta(minutes=5)
 """The maximum difference between the clocks of ingresses and workers."""
@@ -360,7 +364,7 @@ def _conditions(dialect: DialectName, wanted: SubmissionQuery) -> list[sa.Column
     if wanted.transaction_keys is not None:
         conditions.append(_row.transaction_key.in_(sorted(wanted.transaction_keys.values())))
     if wanted.reason is not None:
-        named = f'"{wanted.reason}"'
+        named = f'"{wanted.reason}"'[:_MAX_PATTERN]
         conditions.append(
             sa.or_(_row.attempts.contains(named, autoescape=True), _row.problem.contains(named, autoescape=True))
         )
@@ -376,7 +380,8 @@ def _guest_conditions(dialect: DialectName, guest: str) -> list[sa.ColumnElement
         if dialect == "postgresql":
             phone = sa.func.json_extract_path_text(sa.cast(_row.request, sa.JSON), "guest", "phone")
         return [sa.cast(phone, sa.Text).like(f"%{'%'.join(digits)}%")]
-    loosely = ("".join(each if each.isascii() and each.isalnum() else "%" for each in word) for word in guest.split())
+    words = islice(dict.fromkeys(normalize("NFC", guest)[:_MAX_PATTERN].split()), _MAX_WORDS)
+    loosely = ("".join(each if each.isascii() and each.isalnum() else "%" for each in word) for word in words)
     return [_row.request.ilike(f"%{word}%") for word in loosely]
 
 
@@ -390,7 +395,8 @@ def is_wanted(wanted: SubmissionQuery, account_id: str, request: str | None, rea
     if digits := _phone_digits(wanted.guest):
         return digits in digits_of(str(guest.get("phone") or ""))
     names = " ".join(str(guest[each]) for each in ("name", "firstName", "lastName", "email") if guest.get(each))
-    return all(word in names.casefold() for word in wanted.guest.casefold().split())
+    known = normalize("NFC", names.casefold())
+    return all(word in known for word in normalize("NFC", wanted.guest.casefold()).split())
 
 
 def _phone_digits(text: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from html import unescape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import httpx
@@ -35,9 +35,10 @@ from forwarder.settings import Settings
 from forwarder.settings.environment import Environment
 from forwarder.settings.reading import settings_of
 from forwarder.store.audit import AuditEntry, AuditFilter
+from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.deployment import ProcessRegister, RunningProcess
 from forwarder.store.engine import Engine, open_engine
-from forwarder.store.submissions.port import Arrival, ThrottleState
+from forwarder.store.submissions.port import Arrival, ThrottleState, Unstorable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.access import Access, BadTokens
 from forwarder.tenancy.api_keys import Scope, read_networks
@@ -351,6 +352,21 @@ async def test_messages_are_shown_without_guests_and_cards(console: Console) -> 
         assert hidden not in page
 
 
+async def test_messages_of_one_moment_are_each_on_one_page(console: Console) -> None:
+    topic = console.backend.settings.topics.results
+    async with console.backend.log.publisher() as publisher:
+        await publisher.publish(topic, [Message(b"k", b"%d" % number) for number in range(120)])
+    await console.sign_in()
+    page, seen = f"/console/topics/{topic}?partition=0", []
+    for _ in range(4):
+        text = (await console.http.get(page)).text
+        seen += re.findall(r">0:(\d+)<", text)
+        if (more := re.search(r'href="([^"]+)">Next page<', text)) is None:
+            break
+        page = unescape(more[1])
+    assert seen == [str(number) for number in range(120)]
+
+
 async def as_shown(console: Console, page: str) -> dict[str, str]:
     """What the form of an account's settings holds as it is shown."""
     text = (await console.http.get(page)).text
@@ -372,7 +388,7 @@ async def test_an_account_is_paused_resumed_and_changed(console: Console, tmp_pa
         **given,
         "do": "change",
         "duplicate_window": "120",
-        "rate": "2.5",
+        "rate": "1.6666666666666667",
         "concurrency": "3",
         "deadline": "600",
         "checks": "guest-name",
@@ -384,10 +400,11 @@ async def test_an_account_is_paused_resumed_and_changed(console: Console, tmp_pa
     stale = await as_shown(console, page)
     assert (await console.send(page, **wanted)).status_code == 303
     (account,) = await console.backend.tenancy.accounts()
-    assert (account.paused, account.duplicate_window_seconds, account.rate_per_second) == (False, 120, 2.5)
+    assert (account.paused, account.duplicate_window_seconds, account.rate_per_second) == (False, 120, 100 / 60)
     assert (account.concurrency, account.deadline_seconds, account.skipped_checks) == (3, 600, ("guest-name",))
     assert (account.base_url, account.authorities) == ("https://elsewhere.test", authority.strip())
     assert "another" not in account.credential
+    assert (await as_shown(console, page))["rate"] == "1.6666666666666667"
     late = await console.send(page, **{**stale, "do": "change", "rate": "7"})
     assert late.status_code == 422
     assert "Another operator has changed this account" in late.text
@@ -716,7 +733,7 @@ async def test_without_kafka_or_the_database_the_overview_shows_the_rest_and_say
 ) -> None:
     await taken_in(console, 1)
     away = open_engine(NOBODY_LISTENS)
-    without_log = replace(console.backend, log=_NoLog())
+    without_log = replace(console.backend, log=_Raising(LogUnavailable("no broker")))
     async with visited(without_log, console.token) as half:
         await half.sign_in()
         shown = (await half.http.get("/console")).text
@@ -757,11 +774,22 @@ async def test_a_next_try_whose_time_has_come_is_now(console: Console) -> None:
     assert "<td>now</td>" in search
 
 
-class _NoLog:
-    """A log that is away."""
+async def test_a_text_that_postgresql_does_not_take_is_not_found(console: Console) -> None:
+    refusing = cast("AuditTrail", _Raising(Unstorable("CharacterNotInRepertoireError")))
+    async with visited(replace(console.backend, trail=refusing)) as other:
+        await other.sign_in(console.token)
+        shown = await other.http.get("/console/audit?who=%00")
+    assert (shown.status_code, "such as U+0000" in shown.text) == (404, True)
+
+
+@dataclass
+class _Raising:
+    """A log that is away, or a store that does not take what it is asked for."""
+
+    error: Exception
 
     def __getattr__(self, name: str) -> Any:
-        raise LogUnavailable("no broker")
+        raise self.error
 
 
 async def test_it_is_served_to_other_machines_over_tls_alone(tmp_path: Path) -> None:

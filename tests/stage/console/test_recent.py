@@ -6,7 +6,7 @@ import pytest
 
 from forwarder.console.recent import Recent
 from forwarder.topics.port import LogUnavailable
-from tests.support.memory.clock import ManualClock
+from tests.support.memory.clock import ManualClock, settle
 
 
 class Source:
@@ -45,6 +45,22 @@ async def test_what_was_read_for_somebody_who_left_is_not_shown_long_after() -> 
     assert await recent.get() == 1
     await clock.advance(3_600.0)
     assert await recent.within(60.0) == 2
+
+
+async def test_what_was_read_before_a_change_is_not_shown_after_it() -> None:
+    source, clock = Source(), ManualClock()
+    recent = Recent(source.read, clock)
+    source.let.set()
+    assert await recent.get() == 1
+    await clock.advance(5.0)
+    source.let.clear()
+    assert await recent.get() == 1
+    await settle()  # it is being read anew
+    await clock.advance(1.0)
+    recent.forget()
+    source.let.set()
+    await settle()
+    assert (source.reads, await recent.get()) == (2, 3)
 
 
 async def test_a_failure_is_raised_to_whoever_waits_for_it_and_tried_again() -> None:

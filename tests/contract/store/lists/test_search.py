@@ -24,7 +24,7 @@ from tests.support.worker.works import NOW
 IDS = RequestIds(b"a key of a test's own")
 GUESTS = (
     {"firstName": "Åsa", "lastName": 'O"Brien', "email": "asa@example.com", "phone": "+34 600-111 222"},
-    {"name": "Maria Gonzalez", "phone": 600333444},
+    {"name": "Maria Rene\u0301e Gonzalez", "phone": 600333444},
 )
 
 
@@ -93,6 +93,12 @@ QUERIES: Sequence[tuple[SubmissionQuery, list[int]]] = (
     (SubmissionQuery(guest="+34 600 111222"), [6, 1]),
     (SubmissionQuery(guest="600333444", account_id="two"), [11, 9, 7, 5, 3]),
     (SubmissionQuery(guest="100%"), []),
+    (SubmissionQuery(guest="A\u030asa"), [6, 1]),
+    (SubmissionQuery(guest="renee"), []),
+    (SubmissionQuery(guest="Ren\u00e9e"), [12, 11, 10, 9, 8, 7, 5, 4, 3, 2]),
+    (SubmissionQuery(guest="a b " * 2000, account_id="one"), [6]),
+    (SubmissionQuery(guest="a" * 60_000), []),
+    (SubmissionQuery(reason="a" * 60_000), []),
 )
 
 
