@@ -11,7 +11,7 @@ from forwarder.pms.fields import SPECIFIED, Fate, FieldTable, InNotes, LeftOut, 
 from forwarder.pms.guests import Headcount, country_code, first_and_last, headcount
 from forwarder.pms.http.client import Request, Send, bearer, credential_header, path_segment
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, unexpected
+from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, says_no, unexpected
 from forwarder.pms.http.response import Headers, Response, bounded, hold_off_asked, read_object, retry_after
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.responses.record import (
@@ -125,6 +125,7 @@ __all__ = [
     "record_fields",
     "refusal",
     "retry_after",
+    "says_no",
     "shortened",
     "unexpected",
     "whole_number",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import unescape
 from typing import Final
 from unicodedata import combining, normalize
+from urllib.parse import unquote
 
 _LEAST: Final = 24
 _BETWEEN_WORDS: Final = re.compile(r"[\W_]+")
@@ -50,19 +51,22 @@ AS_IT_IS: Final = ReferenceForm()
 
 
 def is_reference(shown: object, ours: str) -> bool:
-    """Whether `shown` is or contains our reference: unchanged, in other case, with other punctuation, escaped for HTML, cut by the
-    PMS, behind a prefix of its own, or in a text."""
+    """Whether `shown` is or contains our reference: unchanged, in other case, with other punctuation, escaped for HTML or
+    an address, cut by the PMS, alone without `rsv`, behind a prefix of its own, or in a text."""
     if shown == ours:  # nearly always
         return True
     if not isinstance(shown, str):
         return False
-    wanted, words = _bare(ours), _words(unescape(shown))
+    words, wanted = _words(unquote(unescape(shown))), _bare(ours)
+    if "".join(words) == wanted.removeprefix("rsv"):
+        return True
     # No more words than letters can be ours together: a PMS repeats texts of guests, which may be long.
     return any(_begins(words[start : start + len(wanted)], wanted) for start in range(len(words)))
 
 
 def names_another(text: str, ours: str) -> bool:
     """Whether `text` names another submission's reference, in any form in which references are sent, and not ours."""
+    text = unquote(text)
     named, wanted = [_bare(found) for found in _ANY.findall(text)], _bare(ours)
     return bool(named) and wanted not in _bare(text) and not any(_is_same(found, wanted) for found in named)
 

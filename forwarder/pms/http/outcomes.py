@@ -16,6 +16,7 @@ from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.response import Response, read_object, retry_after
 from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.pms.responses.record import discreet
+from forwarder.pms.responses.refusals import never_a_no, outcome_of_meaning
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.json_text import read_json
 from forwarder.reservation.outcome import Deferred, InDoubt, Outcome, Rejected
@@ -23,7 +24,15 @@ from forwarder.reservation.reference import is_reference, names_another
 
 _NO = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
 _REASONS: Final = ("detail", "message", "error_description", "reason", "title", "error")
-_FAILED: Final = re.compile("error|fail(ed|ure)?|[45][0-9]{2}", re.IGNORECASE)
+_FAILED: Final = re.compile("error|fail(ed|ure)?|nok|ko|unsuccessful|time(d )?out|[45][0-9]{2}", re.IGNORECASE)
+_NO_SUCCESS: Final = re.compile("false|no?|0", re.IGNORECASE)
+_NOTHING_WRONG: Final = re.compile("|ok|none|null|no error|success|false|0", re.IGNORECASE)
+_SUCCEEDED: Final = {"success", "issuccess", "successful", "succeeded", "ok"}
+_STATED: Final = {"status", "result", "statuscode", "httpstatus", "ack"}
+_WRONG: Final = re.compile("(has|is)?errors?(code|message|msg|text|description)?|exception|fault(string|code)?")
+_INCOMPLETE: Final = {"partial", "timedout", "incomplete", "incompleteresults", "truncated"}
+_ABOUT_IT: Final = {"status", "result", "response", "meta", "header"}
+"""Objects of a body that may say how it went, instead of the body itself."""
 _NOT_HERE = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE}
 _NOTHING_HERE: Final = (
     "The PMS has nothing at this address (HTTP {status}). Ask the operator whether the account's base URL is right."
@@ -59,11 +68,26 @@ def not_understood(response: Response, pms_id: str | None = None) -> InDoubt:
 
 
 def says_no(body: Any) -> bool:
-    """Whether a body says that there was no success, whatever status came with it."""
-    if not isinstance(body, dict):
-        return False
-    failed = _FAILED.fullmatch(str(body.get("status"))) is not None
-    return failed or False in (body.get("success"), body.get("ok")) or bool(body.get("error") or body.get("errors"))
+    """Whether a body says that there was no success, or that it is not whole, whatever status came with it."""
+    return isinstance(body, dict) and any(_is_no(name, one) for name, one in body.items())
+
+
+def _is_no(name: str, said: Any, *, inside: bool = False) -> bool:
+    known = _plain_name(name[:_NAME_LENGTH])
+    if isinstance(said, dict) and known in _ABOUT_IT and not inside:
+        return any(_is_no(each, one, inside=True) for each, one in said.items())
+    if known in _SUCCEEDED:
+        return said is False or (isinstance(said, int | str) and _NO_SUCCESS.fullmatch(str(said).strip()) is not None)
+    if known in _STATED or (inside and known == "code"):
+        return said is False or (isinstance(said, int | str) and _FAILED.fullmatch(str(said).strip()) is not None)
+    if _WRONG.fullmatch(known) is not None:
+        return bool(said) and not (isinstance(said, str) and _NOTHING_WRONG.fullmatch(said.strip()) is not None)
+    return known in _INCOMPLETE and said is True
+
+
+@lru_cache(maxsize=1024)
+def _plain_name(name: str) -> str:
+    return name.casefold().replace("_", "").replace("-", "")
 
 
 def gateway_failure(_response: Response) -> None:
@@ -155,32 +179,43 @@ def _unless_it_exists(
 
 
 def _fields_with(reference: str, sent: bytes) -> Iterator[str]:
-    """Patterns of the names under which a body has our reference as the whole value: what the PMS may call it. Not of short ones,
-    such as `code`, which may be the name of anything."""
+    """Patterns of the names under which a body has our reference as the whole value: what the PMS may call it. Not of those
+    that may be the name of anything, such as `code`."""
     value = re.escape(reference)
     for found in re.finditer(
         rf'"([\w.-]+)"\s*:\s*"{value}"|(?:^|&)([\w.-]+)={value}(?![^&])', sent.decode("utf-8", "replace")
     ):
         words = _WORDS_OF_A_NAME.findall(found[1] or found[2])
-        if len(words) > 1:
+        if len(words) > 1 or (len(words[0]) >= _TELLING and words[0].casefold() not in _OF_ANYTHING):
             yield r"[\s_-]?".join(words)
 
 
 @lru_cache(maxsize=64)
 def _it_exists(reference: str) -> re.Pattern[str]:
-    return re.compile(rf"({reference})[^.]{{0,80}}{_EXISTS}|{_EXISTS}[^.]{{0,80}}({reference})", re.IGNORECASE)
+    return re.compile(rf"({reference}){_BETWEEN}{_EXISTS}|{_EXISTS}{_BETWEEN}({reference})|{_TWICE}", re.IGNORECASE)
 
 
 _OK: Final = {HTTPStatus.OK, HTTPStatus.CREATED}
+_TELLING: Final = 5
+_OF_ANYTHING: Final = {"booking", "dates", "guest", "number", "order", "price", "property", "reservation", "rooms"}
 _WORDS_OF_A_NAME: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _REFERENCE: Final = (
-    r"r[eé]f[eé]r[eéê]n(ce|cia|z)|(external|channel|partner|agent|ota|source|third[\s_-]?party)[\s_-]?"
+    r"r[eé]f[eé]r[eéê]n(ce|cia|z|tie)|riferimento|(?<![a-z])ref(?=: | (has|is|was|must|already|exists)\b)"
+    r"|(external|channel|partner|agent|ota|source|third[\s_-]?party)[\s_-]?"
     r"((booking|reservation)[\s_-]?)?(id|identifier|code|number|ref)(?![a-z])|confirmation[\s_-]?(code|number)"
     r"|customer[\s_-]?user[\s_-]?id|idempotency[\s_-]?key|\brsv_[a-z2-7]{8,}"
 )
+_BETWEEN: Final = r"(?:[^.]|\.(?=\w)){0,80}"
+_TWICE: Final = (
+    r"duplicated?[\s_-](booking|reservation|request|order|submission|transaction)|already (been )?(processed|submitted|received)"
+    r"|: *(this |the )?(booking|reservation) (already exists|exists already)[.!]?$"
+)
+"""That the PMS has had the same before, by whatever it knows it."""
 _EXISTS: Final = (
-    r"(already|(?<!not)(?<!not[\W_])(?<!n't )exists?(?![a-z])|duplicate|(?<![a-z])taken(?![a-z])|not[\s_](be )?unique"
-    r"|must be unique|in use|in[\s_-]progress|bereits|\b(ya|já|déjà|già)\b)"
+    r"(already|(?<!not)(?<!not[\W_])(?<!n't )(?<!non)(?<!non[\W_])(?<!no )exist(s|ing|e|iert)?(?![a-z])|duplicate|repeated"
+    r"|(?<![a-z])taken(?![a-z])|not[\s_](be )?unique|must be unique|unique[\s_](key[\s_])?constraint|in use|in[\s_-]progress"
+    r"|(been|was|is|only be) used(?! (for|to|by|in|as)\b)|previously|bereits|schon|bestaat|esiste"
+    r"|\b(ya|já|déjà|deja|già)\b)"
 )
 _READ_BYTES: Final = 20_000
 
@@ -232,14 +267,16 @@ def _is_repeated(text: str) -> bool:
     return found is not None and len((text[: found.start()] + "_" + text[found.end() :]).split()) == 1
 
 
-def refused_in_words(response: Response, booking: Booking) -> Deferred | None:
+def refused_in_words(response: Response, booking: Booking) -> Deferred | InDoubt | None:
     """A refusal that the adapter does not recognise: 400, 409 or 422 with a text where servers usually give the reason, or a 200
-    with such a text and `success: false`. None for any other response."""
+    with such a text and `success: false`. A text that cannot be one means what it says. None for any other response."""
     body = read_object(response) or {}
     is_no = response.status_code in _NO or (response.status_code == HTTPStatus.OK and body.get("success") is False)
     said = next(_reasons(body), "") if is_no else ""
     if not said:
         return None
+    if (meaning := never_a_no(said)) is not None:
+        return outcome_of_meaning(meaning, said, booking)
     detail = f"The PMS refused it (HTTP {response.status_code}). It says: {discreet(said, booking)}"
     return Deferred(REFUSED_IN_WORDS, detail)
 

@@ -55,7 +55,9 @@ class Beds24Adapter(MappedAdapter):
         said = _items(response, len(asked))
         if said is not None:
             return [self._of_one(response, item, booking) for item, (booking, _) in zip(said, asked, strict=True)]
-        if response.status_code == HTTPStatus.BAD_REQUEST and len(asked) > 1:
+        of_all = [self._put_off_by_status(response, booking) for booking, _ in asked]
+        unclear = isinstance(of_all[0], sdk.InDoubt)
+        if response.status_code == HTTPStatus.BAD_REQUEST and len(asked) > 1 and not unclear:
             # Any of them may be to blame: each is asked for again on its own.
             outcomes: list[sdk.Outcome] = []
             for one in asked:
@@ -64,7 +66,7 @@ class Beds24Adapter(MappedAdapter):
                 except (sdk.NotSent, sdk.NoResponse) as failure:
                     outcomes.append(sdk.outcome_of(failure))
             return outcomes
-        return [self._put_off_by_status(response, booking) for booking, _ in asked]
+        return of_all
 
     def _of_one(self, response: sdk.Response, item: object, booking: sdk.Booking) -> sdk.Outcome:
         outcome = self.read(sdk.Response(response.status_code, response.headers, to_json([item])), booking)

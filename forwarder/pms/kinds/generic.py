@@ -142,7 +142,7 @@ def _body(booking: sdk.Booking) -> bytes:
 
 def _made(response: sdk.Response, booking: sdk.Booking) -> sdk.Outcome:
     body = sdk.read_object(response)
-    confirmed = None if body is None else _confirmed(body, booking)
+    confirmed = None if body is None or sdk.says_no(body) else _confirmed(body, booking)
     if body is None or confirmed is None:
         return sdk.not_understood(response, None if body is None else sdk.identifier(body.get("id")))
     match _status(body):
@@ -158,9 +158,10 @@ def _made(response: sdk.Response, booking: sdk.Booking) -> sdk.Outcome:
 
 def _found(response: sdk.Response, booking: sdk.Booking) -> sdk.LookupOutcome:
     """`Absent` only for an empty list or a refused reservation. A PMS that shows other reservations did not search."""
-    items = (sdk.read_object(response) or {}).get("data")
+    body = sdk.read_object(response) or {}
+    items = body.get("data")
     if items == []:
-        return sdk.Absent()
+        return sdk.harmless(sdk.not_understood(response)) if sdk.says_no(body) else sdk.Absent()
     ours = [item for item in sdk.objects(items) if sdk.is_reference(item.get("reference"), booking.reference)]
     held = [each for item in ours if _status(item) == "CONFIRMED" and (each := _confirmed(item, booking)) is not None]
     if held:

@@ -45,6 +45,7 @@ from forwarder.pms.mapping.response import (
     answer_to,
     body_of,
     confirmed_by_id,
+    counts_some,
     ends_unclearly,
     found_among,
     hides_what_is_ours,
@@ -61,7 +62,7 @@ from forwarder.pms.mapping.response import (
 from forwarder.pms.mapping.values import MISSING, DoesNotFit, assembled, value_at
 from forwarder.pms.port import CANCELLED_IN_PMS, SEARCH_UNPROVEN, AccountConnection, Capabilities
 from forwarder.pms.responses.record import identifier
-from forwarder.pms.responses.refusals import PRICE_AND_CARD, Meaning, outcome_of_message, refusal
+from forwarder.pms.responses.refusals import PRICE_AND_CARD, Meaning, never_a_no, outcome_of_meaning, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -78,11 +79,15 @@ from forwarder.reservation.outcome import (
 
 _NOT_FOUND: Final = {"propertyId": "property_not_found", "roomId": "room_not_found"}
 _NOT_MAPPED: Final = Deferred("mapping_lacks_it", "The account's mapping does not say how this is asked.")
+_CONTRADICTS_ITSELF: Final = Deferred(
+    "pms_answer_not_understood", "The PMS lists no reservations, and says that there are some."
+)
 _MEANINGS: Final = {
     UNAUTHORIZED: Meaning.UNAUTHORIZED,
     THROTTLED: Meaning.THROTTLED,
     FAILED: Meaning.FAILED,
 }
+_REFUSED_BY_WORDS: Final = {"pms_refused", "room_unavailable"}
 _STAND_IN_ID: Final = "THE-PMS-ID"
 
 
@@ -188,6 +193,8 @@ class MappedAdapter:
                 return outcome if isinstance(undone, Cancelled) else _half_made(pms_id, "It could not be undone.")
         except (NotSent, NoResponse) as failure:
             return _half_made(pms_id, outcome_of(failure).detail)
+        if isinstance(outcome, InDoubt):
+            return replace(outcome, made=True, pms_reservation_id=pms_id)
         return _half_made(pms_id, outcome.detail) if isinstance(outcome, Deferred) else outcome
 
     async def _read_back(self, show: Show, pms_id: str, booking: Booking, send: Send) -> tuple[str, Response]:
@@ -201,7 +208,7 @@ class MappedAdapter:
             listed, _, position = show.reservation.rpartition(".")
             if shown is MISSING and position == "0" and value_at(answer.body, listed) == []:
                 state = ABSENT
-            elif id_of(self._mapping.reservation, shown) in (None, pms_id):
+            elif isinstance(shown, dict) and shown and id_of(self._mapping.reservation, shown) in (None, pms_id):
                 state = state_of(self._mapping.reservation, shown)
         return state, answer.response
 
@@ -236,6 +243,8 @@ class MappedAdapter:
             if isinstance(looked, tuple) and looked[0]:
                 detail = "The PMS was asked for our reference, and answered with reservations that do not carry it."
                 return Deferred("pms_answer_not_understood", detail)
+            if isinstance(looked, tuple) and counts_some(looked[1]):
+                return _CONTRADICTS_ITSELF
             return Absent() if isinstance(looked, tuple) else looked
         first = {"page": str(pages.first), "offset": "0"}.get(pages.by)
         step = None if pages.first_unsaid else first
@@ -258,6 +267,8 @@ class MappedAdapter:
                 count = shown if isinstance(shown, int) and not isinstance(shown, bool) else None
             if ends_unclearly(pages, items, body, number if pages.by == "page" else seen, count):
                 return unclear or Deferred("pms_answer_not_understood", "Where the PMS's list ends is not clear.")
+            if not seen and counts_some(body):
+                return _CONTRADICTS_ITSELF
             step = self._next_page(pages, items, body, number, seen, count)
             if step is None:
                 return unclear or Absent()
@@ -389,8 +400,11 @@ class MappedAdapter:
 
     def _ruled(self, rule: Rule, response: Response, body: object, booking: Booking) -> Rejected | Deferred | InDoubt:
         said, code = self.words(body), rule.becomes
-        if code in _MEANINGS:
-            outcome = outcome_of_message(_MEANINGS[code], said, booking)
+        meaning = _MEANINGS.get(code)
+        if code in _REFUSED_BY_WORDS and (meaning := never_a_no(said)) and is_ambiguous(response.status_code):
+            meaning = Meaning.FAILED
+        if meaning is not None:
+            outcome = outcome_of_meaning(meaning, said, booking)
             return self._with_pause(outcome, response) if isinstance(outcome, Deferred) else outcome
         if code in (DEFERRED, IN_DOUBT):
             detail = f"By the account's mapping, this answer (HTTP {response.status_code}) says so."

@@ -33,7 +33,7 @@ _TOKEN = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _OWN_HEADERS: Final = frozenset(
     {"authorization", "host", "content-length", "content-type", "transfer-encoding", "connection"}
 )
-_ZONED = re.compile(r":\d\d(\.\d+)? ?(Z|[+-]\d\d:?\d\d)$", re.IGNORECASE)
+_ZONED = re.compile(r":\d\d(\.\d+)? ?(Z|UTC|GMT|[+-]\d\d(:?\d\d)?)$", re.IGNORECASE)
 _SAMPLE = date(2031, 12, 25)
 _LONGEST_TEXT: Final = 2_000
 

@@ -24,6 +24,16 @@ from forwarder.reservation.request import CURRENCY_DECIMALS, json_number
 
 _LINES: Final = {"basePrice": "Room rate", "fee": "Fees", "tax": "Taxes", "discount": "Discounts"}
 _ECHO: Final = Echo("arrival", "departure", "price", "email")
+_COUNTS: Final = (
+    "total",
+    "count",
+    "totalCount",
+    "total_count",
+    "totalItems",
+    "total_items",
+    "totalResults",
+    "total_results",
+)
 _MONEY: Final = {"totalPrice", "totalPaid", "remainingBalance", *_LINES}
 
 
@@ -176,6 +186,12 @@ def ends_unclearly(pages: Pages, items: Sequence[Any], body: Any, read: int, cou
     return not isinstance(more, bool) or (more and not items and pages.by == "lastId")
 
 
+def counts_some(body: Any) -> bool:
+    """Whether a body without reservations counts some, under the usual names."""
+    places = [body, *(body.get(name) for name in ("meta", "pagination", "paging"))] if isinstance(body, dict) else []
+    return any((decimal(place.get(name)) or 0) > 0 for place in places if isinstance(place, dict) for name in _COUNTS)
+
+
 def found_among(
     mapping: PmsMapping, ours: Sequence[Any], response: Response, booking: Booking
 ) -> LookupOutcome | Tentative:
@@ -242,7 +258,10 @@ def may_be_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
 def _echoed(shown: Shown, item: Any, booking: Booking) -> dict[str, Any]:
     named = {"arrival": shown.arrival, "departure": shown.departure, "price": shown.price, "email": shown.email}
     values = {name: value_at(item, path) for name, path in named.items() if path is not None}
-    values |= dict(zip(("arrival", "departure"), _days(shown, item), strict=True))
+    for name, path in (("arrival", shown.arrival), ("departure", shown.departure)):
+        if path is not None:
+            asked = booking.fields[f"{name}Date"]
+            values[name] = asked if shown.may_be(values[name], asked) else shown.day(values[name])
     if shown.price is not None:
         values["price"] = _in_currency(values["price"], _decimals(shown, item, booking.currency))
     return values

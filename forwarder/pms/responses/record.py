@@ -48,6 +48,7 @@ _Amount = (
 )
 _MAX_ID_LENGTH: Final = 256
 _MAX_ID: Final = 10**30
+_NO_ID: Final = {"", "null", "none", "nil", "undefined", "nan", "n/a"}
 
 
 class _Part(BaseModel):
@@ -148,13 +149,15 @@ _FIELD_NAMES: Final = frozenset(to_camel(name) for name in RecordFields.model_fi
 
 
 def identifier(value: object) -> str | None:
-    """A reservation's id, which is a number or a text, as text; None for anything else, and for a text that came damaged."""
+    """A reservation's id, which is a number or a text, as text; None for anything else, for a text that came damaged, and for the
+    words by which programs write that they have none."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     if isinstance(value, int) and abs(value) > _MAX_ID:  # which text may refuse to hold
         return None
     text = str(value)
-    return text if 0 < len(text) <= _MAX_ID_LENGTH and "\0" not in text and "\ufffd" not in text else None
+    is_one = len(text) <= _MAX_ID_LENGTH and "\0" not in text and "\ufffd" not in text
+    return text if is_one and text.strip().casefold() not in _NO_ID else None
 
 
 def record_fields(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,8 +65,56 @@ class Meaning(Enum):
     FAILED = auto()
 
 
+_NEVER_A_NO: Final = (
+    (
+        re.compile(r"\b(rate|usage|request).?limit|too many requests|\bquota\b|\bapi credits?\b", re.IGNORECASE),
+        Meaning.THROTTLED,
+    ),
+    (
+        re.compile(
+            r"unauthori[sz]ed|not authori[sz]ed|(access|permission)s? (is |was )?(denied|required)"
+            r"|(invalid|expired|missing|unknown|another) (api|access)[\s_-]?(key|token)"
+            r"|(api|access)[\s_-]?(key|token) (is|has|was) |(no|not have|lacks?|insufficient|missing) (the |any )?(\w+ )?permission"
+            r"|\b(your|the|this) (account|subscription|licen[cs]e|ip)\b.{0,40}"
+            r"\b(blocked|suspended|disabled|locked|inactive|expired|closed|not (active|allowed|enabled))"
+            r"|\b(on|in|by) (your|this|the current) (api |subscription )?(plan|subscription)\b",
+            re.IGNORECASE,
+        ),
+        Meaning.UNAUTHORIZED,
+    ),
+    (
+        re.compile(
+            r"internal (server )?(error|exception|failure)|server error|unexpected (\w+ )?(error|exception|failure|response)"
+            r"|unhandled"
+            r"|\bexception\b|went wrong|tim(e|ed)[\s-]?out|\b(again|retry|back) (later|shortly|soon|in (a|some|few|\d+)\b)"
+            r"|\b(service|server|system|gateway|database|back.?end|api|channel manager)s? (is |are |was )?"
+            r"((currently|temporarily) )?(unavailable|not (available|reachable|responding)|down|busy|overloaded|unreachable"
+            r"|under maintenance|in maintenance)|may have been (made|created|booked)|(is|being|still) process(ed|ing)",
+            re.IGNORECASE,
+        ),
+        Meaning.FAILED,
+    ),
+)
+"""Words that are no refusal of a reservation, though vendors answer a refusal in the same form: "Service unavailable"."""
+
+
+def never_a_no(said: str) -> Meaning | None:
+    """What a text means that speaks of the server or of the account instead of the reservation; None for any other."""
+    return next((meaning for words, meaning in _NEVER_A_NO if words.search(said[:_MOST_READ]) is not None), None)
+
+
+_MOST_READ: Final = 2_000
+
+
 def outcome_of_message(meaning: Meaning | str, message: str, booking: Booking) -> Rejected | Deferred | InDoubt:
     """The outcome of a failure with that message. A meaning that is a text is the refusal's code in `REFUSALS`."""
+    if isinstance(meaning, str):
+        return refusal(booking, meaning, message)
+    return outcome_of_meaning(meaning, message, booking)
+
+
+def outcome_of_meaning(meaning: Meaning, message: str, booking: Booking) -> Deferred | InDoubt:
+    """The outcome of a failure that does not concern the reservation."""
     said = discreet(message, booking) or "nothing more"
     match meaning:
         case Meaning.UNAUTHORIZED:
@@ -75,7 +123,5 @@ def outcome_of_message(meaning: Meaning | str, message: str, booking: Booking) -
             return Deferred("pms_throttled", f"The PMS takes no more requests for now. It says: {said}")
         case Meaning.FAILED:
             return InDoubt("pms_failed", f"The PMS failed while it had the request. It says: {said}")
-        case str():
-            return refusal(booking, meaning, message)
         case _:
             assert_never(meaning)

@@ -405,6 +405,7 @@ def test_a_confirmation_is_understood_whatever_one_of_its_texts_is_encoded_in(bo
 
 def test_an_identifier_that_came_damaged_is_none() -> None:
     assert identifier("R\ufffd1") is None
+    assert [identifier(text) for text in ("", " ", "null", "None", "undefined", "NaN")] == [None] * 6
 
 
 # --- what the client reads ---

@@ -27,6 +27,9 @@ OTHER = "rsv_abcdefghijklmnopqrstuvwxyz234562"
         OURS.upper().replace("I", "İ"),
         f"Reference: {OURS.replace('_', chr(92) + '_')}",
         f"Reference: {OURS.replace('_', '&#95;')}&lt;br&gt;",
+        OURS.replace("_", "%5F"),
+        f"https://pms.test/?ref%3D{OURS.replace('_', '%5F')}",
+        OURS.removeprefix("rsv_").upper(),
     ],
 )
 def test_what_is_ours(shown: str) -> None:

@@ -110,7 +110,7 @@ class SyncBooking(BaseModel):
         return {part: sdk.price_part(part, lines) for part, lines in parts.items()}
 
 
-class _Bookings(BaseModel):
+class _Bookings(BaseModel, extra="allow"):
     bookings: list[SyncBooking]
 
 
@@ -123,9 +123,10 @@ def only_id_in(response: sdk.Response, name: str) -> int | None:
 
 
 def bookings_in(response: sdk.Response) -> list[SyncBooking] | None:
-    """The bookings in the body; None where it does not hold a list of them."""
+    """The bookings in the body; None where it does not hold a list of them, or says that something failed."""
     try:
-        return _Bookings.model_validate_json(response.json_text).bookings
+        known = _Bookings.model_validate_json(response.json_text)
+        return None if sdk.says_no(known.model_extra) else known.bookings
     except ValidationError:
         return None
 

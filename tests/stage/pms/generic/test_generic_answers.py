@@ -20,6 +20,13 @@ async def test_a_made_reservation_is_confirmed_with_its_id(status: int, pms_id: 
         assert await created(status, body) == Confirmed(text, {})
 
 
+@for_each("flag", [{"success": False}, {"errors": ["timed out"]}])
+async def test_one_that_says_no_with_an_id_is_in_doubt(flag: dict[str, Any]) -> None:
+    outcome = await created(201, {"id": 5, **flag})
+    assert isinstance(outcome, InDoubt)
+    assert (outcome.made, outcome.pms_reservation_id) == (True, "5")
+
+
 RECORD = {
     "source": "DIRECT",
     "codes": {"accessCode": ["1234#"]},

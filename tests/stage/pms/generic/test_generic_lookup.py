@@ -49,6 +49,8 @@ async def test_what_was_cancelled_since_is_neither_made_again_nor_confirmed() ->
         {"data": [{"id": 5}]},
         {"data": [item(reference="other")]},
         {"data": ["5"]},
+        {"data": [], "success": False},
+        {"data": [], "errorMessage": "timed out"},
         {"data": [item("PENDING")]},
         {"data": [item(id=None)]},
         [],

@@ -48,6 +48,17 @@ EXIST = [
     '{"error": "Another request with this idempotency key is in progress"}',
     '{"message": "Die Referenz existiert bereits"}',
     '{"message": "La referencia externa ya existe"}',
+    '{"message": "Il riferimento esiste gi\u00e0"}',
+    '{"message": "Referentie bestaat al"}',
+    '{"message": "Die Referenz existiert"}',
+    '{"message": "This reference has been used before"}',
+    '{"message": "external_id conflicts with an existing booking"}',
+    '{"message": "UNIQUE constraint failed: bookings.external_id"}',
+    '{"errors": {"ref": ["has already been taken"]}}',
+    '{"code": "duplicate_reservation"}',
+    '{"message": "A duplicate booking was detected"}',
+    '{"message": "This request has already been processed"}',
+    '{"error": "Reservation already exists"}',
 ]
 
 
@@ -63,6 +74,12 @@ def test_a_pms_may_call_our_reference_as_the_request_did(sent: str) -> None:
     no = Response(422, content=b'{"message": "The reservation code has already been taken."}')
     assert isinstance(read_again(NO, no, OURS, sent.encode()), InDoubt)
     assert read_again(NO, no, OURS, sent.replace(OURS, OTHERS).encode()) == NO
+
+
+def test_a_single_word_may_be_its_name_unless_it_may_be_that_of_anything() -> None:
+    for name, expected in (("voucher", InDoubt), ("booking", Rejected), ("code", Rejected)):
+        no = Response(422, content=f'{{"message": "The {name} is already taken"}}'.encode())
+        assert isinstance(read_again(NO, no, OURS, f'{{"{name}": "{OURS}"}}'.encode()), expected), name
 
 
 @for_each("body", EXIST)
@@ -91,6 +108,10 @@ def test_that_our_reference_exists_is_a_yes(body: str) -> None:
         '{"code": "REFERENCE_NOT_EXISTING"}',
         '{"message": "Die Referenz ist zu lang"}',
         '{"message": "room 7 is taken by reservation 12"}',
+        '{"message": "No existing reservation has this reference"}',
+        '{"message": "The reference is not used"}',
+        '{"message": "The reference is used for the invoice, and the room is full"}',
+        '{"error": "Double booking"}',
     ],
 )
 def test_that_the_nights_are_taken_is_a_no(body: str) -> None:

@@ -177,6 +177,26 @@ async def test_a_batch_that_is_refused_as_a_whole_is_offered_one_by_one() -> Non
     assert [len(vendor.sent(number)) for number in range(len(vendor.requests))] == [5, 1, 1, 1, 1, 1]
 
 
+async def test_a_batch_that_failed_in_words_is_in_doubt_and_not_sent_again() -> None:
+    vendor = Vendor(answered(400, {"success": False, "error": "The request timed out"}))
+    outcomes = await create_many(vendor, [booking(1), booking(2)])
+    assert [type(outcome) for outcome in outcomes] == [InDoubt, InDoubt]
+
+
+@for_each(
+    ("text", "expected"),
+    [
+        ("Not available, try again with other dates", "room_unavailable"),
+        ("Availability service is down", "pms_failed"),
+        ("API credits used up: no more are available", "pms_throttled"),
+        ("The calendar is not available on your plan", "pms_unauthorized"),
+    ],
+)
+async def test_words_about_the_server_or_the_account_are_no_refusal(text: str, expected: str) -> None:
+    outcome = await create(Vendor(posted(no("", text))))
+    assert (outcome.problem.code if isinstance(outcome, Rejected) else getattr(outcome, "reason", "")) == expected
+
+
 async def test_one_that_is_refused_so_alone_is_put_off() -> None:
     outcome = await create(Vendor(BAD))
     assert isinstance(outcome, Deferred)

@@ -205,9 +205,11 @@ async def test_the_id_that_a_create_was_answered_with_is_not_ours_where_it_carri
 
 
 async def test_a_page_that_is_empty_before_the_last_proves_nothing() -> None:
-    lookup, _ = await find(listing([a_booking(external_reference="other")], pages=3), listing([], pages=3))
-    assert isinstance(lookup, Deferred)
-    assert lookup.reason == "pms_answer_not_understood"
+    failed = answered(200, {"bookings": [], "errors": [{"title": "timed out"}]}, {"X-Total-Pages": "1"})
+    for answers in ([listing([a_booking(external_reference="other")], pages=3), listing([], pages=3)], [failed]):
+        lookup, _ = await find(*answers)
+        assert isinstance(lookup, Deferred)
+        assert lookup.reason == "pms_answer_not_understood"
 
 
 async def test_where_no_count_of_pages_is_given_an_empty_page_ends_the_list() -> None:

@@ -249,6 +249,8 @@ NOT_THERE = fail("Resource not found", 404)
         ([NOT_THERE, answered(500, b"")], "pms_failed"),
         ([NOT_THERE, httpx.ReadTimeout("late")], "pms_timed_out"),
         ([fail("Internal error"), success(a_reservation())], "pms_failed"),
+        ([fail("It is too late to cancel"), success([])], "pms_refused_request"),
+        ([fail("It is too late to cancel"), success(None)], "pms_refused_request"),
         ([answered(404, b"<html>")], "pms_refused_request"),
         ([fail("no", 500)], "pms_failed"),
         ([fail("exceeded", 429)], "pms_throttled"),

@@ -77,6 +77,21 @@ def deferred(outcome: object) -> str:
         {"errors": [{"message": "timeout"}]},
         {"status": "failed"},
         {"status": 500},
+        {"status": False, "message": "No."},
+        {"Success": False},
+        {"success": "false"},
+        {"isSuccess": False},
+        {"result": "ERROR"},
+        {"statusCode": "422"},
+        {"status": {"code": 500}},
+        {"meta": {"success": False}},
+        {"Errors": ["timeout"]},
+        {"error_message": "timeout"},
+        {"errorCode": 17},
+        {"hasErrors": True},
+        {"fault": {"faultstring": "timeout"}},
+        {"timed_out": True},
+        {"incomplete_results": True},
     ],
 )
 async def test_a_200_that_says_no_is_neither_a_yes_nor_an_empty_list(flag: dict[str, Any]) -> None:
@@ -87,11 +102,26 @@ async def test_a_200_that_says_no_is_neither_a_yes_nor_an_empty_list(flag: dict[
 
 
 @for_each(
-    "flag", [{"success": True, "error": None, "errors": []}, {"status": 0, "ok": 1}, {"status": "OK", "error": False}]
+    "flag",
+    [
+        {"success": True, "error": None, "errors": []},
+        {"status": 0, "ok": 1},
+        {"status": "OK", "error": False},
+        {"errorCode": 0, "errorMessage": "OK", "has_errors": False, "timed_out": False},
+        {"result": "success", "meta": {"status": "ok", "code": 200, "total": 0}},
+        {"Status": True, "code": 450, "fault": None, "error": "", "total": "0"},
+    ],
 )
 async def test_a_200_that_says_yes_is_one(flag: dict[str, Any]) -> None:
     assert await found(FILTERED, (200, {"data": [], **flag})) == Absent()
     assert await created({"create": {**SHOWN["create"], "id": "id"}}, 200, {"id": 77, **flag}) == Confirmed("77")
+
+
+@for_each("count", [{"total": 3}, {"count": "1"}, {"meta": {"total_count": 2}}])
+async def test_an_empty_list_that_counts_reservations_proves_nothing(count: dict[str, Any]) -> None:
+    paged = {**FILTERED, "find": {"path": "/b", "items": "data", "pages": {"query": "page"}}}
+    for mapping in (FILTERED, paged):
+        assert deferred(await found(mapping, (200, {"data": [], **count}))) == "pms_answer_not_understood"
 
 
 async def test_a_bare_id_confirms() -> None:

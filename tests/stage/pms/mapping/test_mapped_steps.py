@@ -410,7 +410,15 @@ async def test_what_shows_another_stay_is_not_ours() -> None:
     }
     ours = {"id": 9, "p": asked.property_id, "from": asked.fields["arrivalDate"], "mail": asked.guest["email"]}
     assert isinstance(await create(Asked((201, ours)), mapping), Confirmed)
-    for other in ({"p": "another"}, {"from": "2020-01-01"}, {"mail": "x@y.example"}, {"total": "0.01"}):
+    for moment in ("2027-02-28T23:00:00Z", "2027-03-01T16:00:00+02", "2027-02-28 21:30:00 UTC"):
+        assert isinstance(await create(Asked((201, {**ours, "from": moment})), mapping), Confirmed), moment
+    for other in (
+        {"p": "another"},
+        {"from": "2020-01-01"},
+        {"from": "2027-02-28T23:00"},
+        {"mail": "x@y.example"},
+        {"total": "0.01"},
+    ):
         assert isinstance(await create(Asked((201, {**ours, **other})), mapping), InDoubt), other
 
 

@@ -1,5 +1,6 @@
 """The kinds that are a mapping and nothing else: whole, founded, and careful with what is not known."""
 
+from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
@@ -124,3 +125,67 @@ async def test_what_guesty_refuses_by_a_401_in_words_is_a_no() -> None:
     outcome = await ask("guesty", {"POST": (401, said)})
     assert isinstance(outcome, Rejected)
     assert outcome.problem.code == "room_unavailable"
+
+
+IN_THEIR_FORM: dict[str, Callable[[str], object]] = {
+    "uplisting": lambda text: {"errors": [{"detail": text}]},
+    "ownerrez": lambda text: {"messages": [text]},
+    "smoobu": lambda text: {"detail": text},
+    "hostfully": lambda text: {"apiErrorMessage": text},
+    "hospitable": lambda text: {"reason_phrase": text},
+    "hostify": lambda text: {"success": False, "error": text},
+    "hostaway": lambda text: {"status": "fail", "message": text},
+    "cloudbeds": lambda text: {"success": False, "message": text},
+}
+
+
+def in_a_message(text: str) -> object:
+    return {"message": text}
+
+
+WITHOUT_TOKENS = [name for name in NAMES if name != "beds24"]
+
+
+@for_each("name", WITHOUT_TOKENS)
+async def test_words_about_the_server_or_the_account_are_no_refusal(name: str) -> None:
+    form = IN_THEIR_FORM.get(name, in_a_message)
+    guest = shipped(name).mapping.create.guest is not None
+    for status in (200, 400, 401, 409, 422, 500):
+        for text in (
+            "Service unavailable",
+            "The API is temporarily unavailable, try again later",
+            "The channel manager is not available",
+            "Timed out: the booking may have been created",
+            "The availability of your account is disabled",
+            "This calendar is not available on your plan",
+            "Access denied: the calendar needs another API key",
+            "Too many requests to the availability API",
+            "An unexpected error occurred",
+        ):
+            outcome = await ask(name, {"POST": (status, form(text))})
+            assert isinstance(outcome, Deferred | InDoubt), (status, text)
+            assert isinstance(outcome, InDoubt) or status != 500 or guest, (status, text)
+            assert outcome.reason not in ("pms_refused_in_words", "pms_put_off"), (status, text)
+
+
+@for_each("name", WITHOUT_TOKENS)
+async def test_taken_nights_are_a_refusal_although_the_caller_may_try_others(name: str) -> None:
+    form = IN_THEIR_FORM.get(name, in_a_message)
+    status = 200 if name == "cloudbeds" else 400
+    if shipped(name).mapping.create.guest is None:
+        outcome = await ask(name, {"POST": (status, form("Not available. Please choose other dates and try again."))})
+        assert isinstance(outcome, Rejected)
+        assert outcome.problem.code == "room_unavailable"
+
+
+async def test_what_is_half_made_stays_made_whatever_its_confirmation_is_answered_with() -> None:
+    for status, body in (
+        (500, {}),
+        (404, {}),
+        (500, {"message": "Service unavailable"}),
+        (200, {"id": 7, "status": "?"}),
+    ):
+        answers: dict[str, tuple[int, object]] = {"POST": (201, 7), "PUT": (status, body), "GET": (status, body)}
+        outcome = await ask("lodgify", answers)
+        assert isinstance(outcome, InDoubt)
+        assert (outcome.made, outcome.pms_reservation_id) == (True, "7"), status
