@@ -1,5 +1,6 @@
 """Every kind of PMS over one transport, as the worker sees it: a `PmsDirectory` of `Pms`s that raise nothing."""
 
+import re
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -204,20 +205,20 @@ async def steady(look_up: Callable[[Send], Awaitable[LookupOutcome]], send: Send
 
     A list that comes in pages is believed only where it did not change while it was read. A booking that is cancelled, or moved,
     while pages are read shifts those after it: ours may slip from a page that was not read yet to one that was. So an absence is
-    read again until two readings in turn brought the same pages. A list from a cache (`Age`) may be from before the create."""
+    read again until two readings in turn brought the same pages. A list from a cache may be from before the create."""
     before: list[bytes] | None = None
     for _ in range(MAX_READINGS):
-        pages: list[tuple[str, bytes, float]] = []
+        pages: list[tuple[str, bytes, bool]] = []
 
-        async def noted(request: Request, into: list[tuple[str, bytes, float]] = pages) -> Response:
+        async def noted(request: Request, into: list[tuple[str, bytes, bool]] = pages) -> Response:
             response = await send(request)
-            into.append((request.url, _listed(response.content), number(response.header("age") or "") or 0.0))
+            into.append((request.url, _listed(response.content), _is_cached(response)))
             return response
 
         found = await look_up(noted)
         if not isinstance(found, Absent):
             return found
-        if any(age for *_, age in pages):
+        if any(cached for *_, cached in pages):
             return _FROM_A_CACHE
         urls = Counter(url for url, *_ in pages)
         if max(urls.values(), default=0) < 2:  # noqa: PLR2004 - one page is as it was at one moment
@@ -227,6 +228,17 @@ async def steady(look_up: Callable[[Send], Awaitable[LookupOutcome]], send: Send
             return found
         before = shown
     return _UNSTEADY
+
+
+_CACHES: Final = ("x-cache", "x-cache-status", "x-proxy-cache", "cf-cache-status")
+_FROM_THERE: Final = re.compile(r"\b(tcp_\w*)?(hit|stale|updating)", re.IGNORECASE)
+
+
+def _is_cached(response: Response) -> bool:
+    """Whether it comes from a cache, by its `Age` (RFC 9111) or by what caches without one say."""
+    ages = (response.header("age") or "").split(",")
+    said = " ".join(response.header(name) or "" for name in _CACHES)
+    return any(number(age.strip()) for age in ages) or _FROM_THERE.search(said) is not None
 
 
 def _listed(content: bytes) -> bytes:

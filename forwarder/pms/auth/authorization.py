@@ -99,9 +99,9 @@ def no_token(response: Response, now: datetime) -> NotSent:
 
 
 class _Token(BaseModel):
-    model_config = ConfigDict(hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True, str_strip_whitespace=True)
 
-    access_token: StrictStr = Field(min_length=1, validation_alias=AliasChoices("access_token", "token"))
+    access_token: StrictStr = Field(min_length=1, validation_alias=AliasChoices("access_token", "accessToken", "token"))
     refresh_token: Any = None
     expires_in: Any = Field(None, validation_alias=AliasChoices("expires_in", "expiresIn"))
 
@@ -117,6 +117,6 @@ def granted(response: Response, refresh_token: str | None, now: datetime) -> Gra
     except ValidationError:
         raise NotSent("pms_answer_not_understood", "The authorization server's answer holds no token.") from None
     life, renewed = decimal(token.expires_in), token.refresh_token
-    ends = now + timedelta(seconds=float(life)) if life is not None and 0 <= life <= _LONGEST_LIFE else None
+    ends = now + timedelta(seconds=float(life)) if life is not None and 0 < life <= _LONGEST_LIFE else None
     following = renewed if isinstance(renewed, str) and renewed else refresh_token
     return Grant(token.access_token, following, ends, granted_at=now)

@@ -3,7 +3,8 @@
     Retry-After                                    with 429 and 503: seconds, or an HTTP date
     RateLimit: "default";r=0;t=30                  draft-ietf-httpapi-ratelimit-headers; several at once may be given
     RateLimit-Remaining, RateLimit-Reset           an earlier draft of the same; seconds
-    X-RateLimit-Remaining, X-RateLimit-Reset       no standard: seconds, or a moment as a unix time
+    X-RateLimit-Remaining, X-RateLimit-Reset       no standard: seconds, or a moment: a unix time, also in milliseconds, or a date
+    X-Rate-Limit-Remaining, X-Rate-Limit-Reset     the same
     X-FiveMinCreditLimit-Remaining, -ResetsIn      Beds24, by its OpenAPI file; seconds
     X-Five-Min-Limit-Remaining, -Resets-In         Beds24, as it is served
 
@@ -22,10 +23,10 @@ from typing import Any, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from forwarder.http.fields import charset_of, read_retry_after
+from forwarder.http.fields import MAX_RETRY_AFTER, charset_of, read_retry_after
 from forwarder.pms.http.errors import NoResponse, broke_protocol, connection_lost
 from forwarder.reservation.json_text import read_json
-from forwarder.reservation.parsing import number, whole_number
+from forwarder.reservation.parsing import http_date, moment, number, whole_number
 from forwarder.reservation.value import value
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -37,7 +38,8 @@ _MAX_OVERHEAD: Final = 8
 """How much longer than its content a response may be: in chunks of one byte it is six times as long."""
 _FIRST_FINAL: Final = 200
 _BODILESS: Final = {204, 304}
-_AS_IT_IS: Final = {b"", b"identity"}
+_AS_IT_IS: Final = {b"", b"identity", b"none", b"binary", b"utf-8", b"utf8"}
+"""The codings of a body that is not compressed; the last four are none, and some servers name them all the same."""
 _COMPRESSED: Final = {b"gzip", b"x-gzip", b"deflate"}
 _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
 _OF_THE_CODING: Final = {b"content-encoding", b"content-length"}
@@ -54,6 +56,7 @@ _STANDARD: Final = b"ratelimit"
 _PAIRS: Final = (
     (b"ratelimit-remaining", b"ratelimit-reset"),
     (b"x-ratelimit-remaining", b"x-ratelimit-reset"),
+    (b"x-rate-limit-remaining", b"x-rate-limit-reset"),
     (b"x-fivemincreditlimit-remaining", b"x-fivemincreditlimit-resetsin"),
     (b"x-five-min-limit-remaining", b"x-five-min-limit-resets-in"),
 )
@@ -115,9 +118,11 @@ def read_object(response: Response) -> dict[str, Any] | None:
 
 
 def retry_after(response: Response, now: datetime) -> float | None:
-    """Seconds that `Retry-After` asks for, from its number or from its date; None without a usable one."""
+    """Seconds that `Retry-After` asks for, from its number, its date, or a unix time instead; None without a usable one."""
     for asked in response.header_values("retry-after")[:1]:  # of several, the first
         seconds = read_retry_after(asked, now)
+        if seconds is not None and _FIRST_UNIX_TIME <= seconds < MAX_RETRY_AFTER:
+            seconds -= now.timestamp()
         return None if seconds is None else bounded(seconds)
     return None
 
@@ -140,14 +145,24 @@ def hold_off_asked(response: Response, now: datetime) -> float:
         if (known := name.lower()) in _NAMES:
             headers[known] = b",".join((headers[known], text)) if known in headers else text
     for policy in _QUOTED.sub(b"", headers.get(_STANDARD, b"")).split(b","):
-        remaining, resets_in = _REMAINING.search(policy), _RESETS_IN.search(policy)
-        if remaining is not None and resets_in is not None and int(remaining[1]) == 0:
+        spare, resets_in = _REMAINING.search(policy), _RESETS_IN.search(policy)
+        if spare is not None and resets_in is not None and int(spare[1]) == 0:
             asked = max(asked, _sensible(float(resets_in[1])))
     for pair in _PAIRS:
-        left, resets = (number(headers.get(name, b"").decode("latin-1").strip()) for name in pair)
-        if left is not None and left < 1.0 and resets is not None:
-            asked = max(asked, _sensible(resets if resets < _FIRST_UNIX_TIME else resets - now.timestamp()))
+        left, resets = (headers.get(name, b"").decode("latin-1").strip() for name in pair)
+        remaining = number(left) if left or response.status_code != HTTPStatus.TOO_MANY_REQUESTS else 0.0
+        if remaining is not None and remaining < 1.0:
+            asked = max(asked, _sensible(_seconds_until(resets, now)))
     return min(asked, MAX_WAIT_SECONDS)
+
+
+def _seconds_until(text: str, now: datetime) -> float:
+    seconds, date = number(text), moment(text) or http_date(text)
+    if seconds is None:
+        return 0.0 if date is None else (date - now).total_seconds()
+    if seconds >= _FIRST_UNIX_TIME * 1000:
+        seconds /= 1000
+    return seconds if seconds < _FIRST_UNIX_TIME else seconds - now.timestamp()
 
 
 def _sensible(seconds: float) -> float:

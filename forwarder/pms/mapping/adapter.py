@@ -59,7 +59,7 @@ from forwarder.pms.mapping.response import (
     state_of,
     words,
 )
-from forwarder.pms.mapping.values import MISSING, DoesNotFit, assembled, value_at
+from forwarder.pms.mapping.values import MISSING, DoesNotFit, assembled, texts_at, value_at
 from forwarder.pms.port import CANCELLED_IN_PMS, SEARCH_UNPROVEN, AccountConnection, Capabilities
 from forwarder.pms.responses.record import identifier
 from forwarder.pms.responses.refusals import PRICE_AND_CARD, Meaning, never_a_no, outcome_of_meaning, refusal
@@ -396,12 +396,19 @@ class MappedAdapter:
             return oauth.ended.passes(response.status_code, body)
         own = [rule for operation in self._mapping.operations.values() for rule in operation.errors]
         rule = rule_for(self._mapping, [rule for rule in own if rule.reads_the_body], response, body)
-        return rule is None or rule.becomes == UNAUTHORIZED
+        return rule is None or self._meaning(rule, body) is Meaning.UNAUTHORIZED
+
+    def _meaning(self, rule: Rule, body: object) -> Meaning | None:
+        """The meaning of a failure that is no refusal: by its rule, or by what a rule for refusals found in words."""
+        if rule.becomes not in _REFUSED_BY_WORDS:
+            return _MEANINGS.get(rule.becomes)
+        read = (text for path in rule.matches for text in texts_at(body, path))
+        return never_a_no(" ".join([self.words(body), *read]))
 
     def _ruled(self, rule: Rule, response: Response, body: object, booking: Booking) -> Rejected | Deferred | InDoubt:
         said, code = self.words(body), rule.becomes
-        meaning = _MEANINGS.get(code)
-        if code in _REFUSED_BY_WORDS and (meaning := never_a_no(said)) and is_ambiguous(response.status_code):
+        meaning = self._meaning(rule, body)
+        if meaning is not None and code in _REFUSED_BY_WORDS and is_ambiguous(response.status_code):
             meaning = Meaning.FAILED
         if meaning is not None:
             outcome = outcome_of_meaning(meaning, said, booking)

@@ -90,14 +90,28 @@ async def test_pages_are_not_kept_to_be_compared() -> None:
     assert (pms.asked, most <= 2) == (18, True), most
 
 
-@pytest.mark.parametrize(("age", "found"), [(b"0", Absent), (b"old", Absent), (b"1", Deferred), (b"600", Deferred)])
-async def test_what_a_cache_shows_may_be_from_before_the_create(age: bytes, found: type) -> None:
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("Age", "0", Absent),
+        ("Age", "old", Absent),
+        ("Age", "1", Deferred),
+        ("Age", "600", Deferred),
+        ("Age", "0, 5", Deferred),
+        ("X-Cache", "MISS from proxy", Absent),
+        ("X-Cache", "Hit from cloudfront", Deferred),
+        ("X-Cache", "TCP_MEM_HIT", Deferred),
+        ("X-Cache-Status", "STALE", Deferred),
+        ("CF-Cache-Status", "DYNAMIC", Absent),
+    ],
+)
+async def test_what_a_cache_shows_may_be_from_before_the_create(name: str, text: str, found: type) -> None:
     async def one(send: Send) -> LookupOutcome:
         await send(Request("GET", "https://pms.test/bookings"))
         return Absent()
 
     async def cached(_: Request) -> Response:
-        return Response(200, [(b"Age", age)], b'{"data":[]}')
+        return Response(200, [(name.encode(), text.encode())], b'{"data":[]}')
 
     assert isinstance(await steady(one, cached), found)
 

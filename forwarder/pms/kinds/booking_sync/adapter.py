@@ -263,11 +263,12 @@ class BookingSyncAdapter:
                 said = sdk.discreet(_listed(errors_in(response)), booking) or "no reason given"
                 detail = f"BookingSync takes no payment for the booking (HTTP {response.status_code}): {said}."
                 return sdk.Deferred("pms_payment_not_possible", detail)
+            month, year = (card.expiry_month or "").strip(), (card.expiry_year or "").strip()
             fields = {
                 "card_number": "".join(character for character in card.card_number or "" if character.isdigit()),
                 "cardholder_name": card.card_holder_name,
-                "expires_at_month": card.expiry_month,
-                "expires_at_year": card.expiry_year,
+                "expires_at_month": month and month.zfill(2),
+                "expires_at_year": f"20{year}" if len(year) == 2 else year,  # noqa: PLR2004 - callers may leave out the century
                 "security_code": card.cvv,
             }
             charge = {"tentative_payment_id": payment_id, **given(fields), **address_of(booking), **gateway}

@@ -39,6 +39,10 @@ def _asked(headers: Headers, status: int = 200) -> float:
         ({"RateLimit-Remaining": "0", "RateLimit-Reset": "12"}, 12.0),
         ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "90"}, 90.0),
         ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(UNIX + 90)}, 90.0),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str((UNIX + 90) * 1000)}, 90.0),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "2027-01-01T00:01:30Z"}, 90.0),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "Fri, 01 Jan 2027 00:01:30 GMT"}, 90.0),
+        ({"X-Rate-Limit-Remaining": "0", "X-Rate-Limit-Reset": str(UNIX + 90)}, 90.0),
         ({"x-ratelimit-remaining": "-3", "x-ratelimit-reset": "1.5"}, 1.5),
         ({"X-FiveMinCreditLimit-Remaining": "0", "X-FiveMinCreditLimit-ResetsIn": "200"}, 200.0),
         ({"X-FiveMinCreditLimit-Remaining": "0.4", "X-FiveMinCreditLimit-ResetsIn": "200"}, 200.0),
@@ -64,7 +68,6 @@ def test_when_nothing_remains_the_account_waits_for_the_reset(headers: Headers, 
         {"RateLimit-Policy": '"default";q=0;w=60;r=0;t=30'},
         {"X-RateLimit-Remaining": "1", "X-RateLimit-Reset": "90"},
         {"X-RateLimit-Remaining": "0"},
-        {"X-RateLimit-Reset": "90"},
         {"X-RateLimit-Remaining": "none", "X-RateLimit-Reset": "90"},
         {"X-RateLimit-Remaining": "nan", "X-RateLimit-Reset": "90"},
         {"X-RateLimit-Remaining": "0, 100", "X-RateLimit-Reset": "90"},
@@ -74,13 +77,19 @@ def test_when_nothing_remains_the_account_waits_for_the_reset(headers: Headers, 
         {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "-5"},
         {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(UNIX - 5)},
         {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(UNIX + 10**8)},
-        {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(UNIX * 1000)},
+        {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str((UNIX - 5) * 1000)},
         {"X-FiveMinCreditLimit-Remaining": "1.5", "X-FiveMinCreditLimit-ResetsIn": "200"},
     ],
 )
 def test_what_does_not_say_so_or_makes_no_sense_is_ignored(headers: Headers) -> None:
     assert _asked(headers) == 0.0
     assert _asked(headers, 429) == 0.0
+
+
+def test_a_429_alone_says_that_nothing_remains() -> None:
+    assert _asked({"X-RateLimit-Reset": "90"}, 429) == 90.0
+    assert _asked({"X-RateLimit-Remaining": "5", "X-RateLimit-Reset": "90"}, 429) == 0.0
+    assert _asked({"X-RateLimit-Reset": "90"}) == 0.0
 
 
 @for_each("status", [429, 503])
@@ -90,6 +99,8 @@ def test_what_does_not_say_so_or_makes_no_sense_is_ignored(headers: Headers) -> 
         ("30", 30.0),
         ("Fri, 01 Jan 2027 00:02:00 GMT", 120.0),
         ("7200", MAX_WAIT_SECONDS),
+        (str(UNIX + 90), 90.0),
+        (str(UNIX - 90), 0.0),
         ("0", 0.0),
         ("-4", 0.0),
         ("later", 0.0),

@@ -115,6 +115,15 @@ async def test_what_is_compressed_all_the_same_is_opened(way: Way, transport: Co
     assert response.headers == [(b"x-a", b"b")]
 
 
+@pytest.mark.parametrize("coding", ["UTF-8", "none", "identity"])
+async def test_what_is_said_to_be_in_a_coding_that_is_none_is_taken_as_it_is(
+    way: Way, transport: ConnectionPool, coding: str
+) -> None:
+    head = f"HTTP/1.1 200 OK\r\ncontent-encoding: {coding}\r\ncontent-length: 9\r\n\r\n".encode()
+    async with way.server(saying(head + b'{"id": 5}')) as server:
+        assert (await ask(transport, server.url)).content == b'{"id": 5}'
+
+
 @pytest.mark.parametrize(
     ("coding", "body"),
     [(b"br", b"{}"), (b"gzip, gzip", b"{}"), (b"gzip", b"{}"), (b"gzip", gzip.compress(b"{}")[:-4])],

@@ -105,11 +105,17 @@ async def test_a_token_is_renewed_before_it_ends() -> None:
     assert [str(request.url) == TOKEN for request in vendor.requests] == [True] + [False] * 4 + [True, False, False]
 
 
-@pytest.mark.parametrize("life", [None, -1, 10**12, "3600s", "2027-01-31T00:00:00Z", [], True])
+@pytest.mark.parametrize("life", [None, 0, -1, 10**12, "3600s", "2027-01-31T00:00:00Z", [], True])
 async def test_a_life_that_makes_no_sense_is_not_relied_on(life: object) -> None:
     grants = MemoryGrants()
     await create(booking(), granted(expires_in=life), CLIENT, MADE, connection=account(grants))
     assert await grants.current("acme") == Grant("access-1", "refresh-1", None, NOW)
+
+
+async def test_blanks_around_a_token_are_not_kept_with_it() -> None:
+    grants = MemoryGrants()
+    made = await create(booking(), granted(access_token="access-1\n"), CLIENT, MADE, connection=account(grants))
+    assert isinstance(made[0], Confirmed)
 
 
 @pytest.mark.parametrize("said", [None, "", False, {}])

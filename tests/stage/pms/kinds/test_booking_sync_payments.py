@@ -140,6 +140,14 @@ async def test_the_card_is_charged_for_a_booking_that_is_held_until_then() -> No
     assert outcome.record["finances"]["totalPaid"] == 450.35
 
 
+async def test_an_expiry_is_written_in_full() -> None:
+    card = CARD.model_copy(update={"expiry_month": "7", "expiry_year": " 31"})
+    asked = booking(card=card, morChannel="PMS")
+    _, requests = await create(asked, CLIENT, HELD, PAYMENT, CHARGED, CONFIRMED, connection=CHARGING)
+    charge = json.loads(requests[3].content)
+    assert (charge["expires_at_month"], charge["expires_at_year"]) == ("07", "2031")
+
+
 async def test_the_card_is_in_no_other_request_and_no_credential_in_that_one() -> None:
     _, requests = await pay(CHARGED, CONFIRMED)
     with_card = [request for request in requests if b"4111" in request.content or b"8264" in request.content]

@@ -108,6 +108,12 @@ async def test_a_refusal_in_the_same_status_costs_no_token() -> None:
     assert len(pms.tokens) == 1
 
 
+async def test_a_token_that_has_ended_is_replaced_whatever_else_is_said() -> None:
+    ended = (401, {"message": "Access token has expired: the calendar is not available"})
+    pms = Pms(lambda token: (201, {"id": 1}) if token == "t2" else ended)
+    assert isinstance(await adapter(OAUTH, "me:s3cret").create(booking(), pms.send), Confirmed)
+
+
 async def test_a_word_for_a_token_that_has_ended_goes_before_a_rule_for_all_errors() -> None:
     ended = {"status": [200], "when": {"ok": False, "code": "TOKEN_ENDED"}}
     create = {

@@ -178,6 +178,20 @@ async def test_taken_nights_are_a_refusal_although_the_caller_may_try_others(nam
         assert outcome.problem.code == "room_unavailable"
 
 
+async def test_lodgify_takes_a_country_as_its_code() -> None:
+    sent: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.content)
+        return response(500, {})
+
+    async with pms_that(answer, kind="lodgify", base_url="https://pms.test", credential="key") as pms:
+        await pms.create(
+            booking(propertyId=77, roomId=77, guest={"name": "Ana", "address": {"country": "United Kingdom"}})
+        )
+    assert b'"country_code":"GB"' in sent[0]
+
+
 async def test_what_is_half_made_stays_made_whatever_its_confirmation_is_answered_with() -> None:
     for status, body in (
         (500, {}),
