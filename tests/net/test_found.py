@@ -6,7 +6,7 @@ import pytest
 
 from tests.net.histories import Plan, Step, live
 from tests.net.moves.callers import SendAgain, Submit
-from tests.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, Strike
+from tests.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, PutOut, Strike
 from tests.net.moves.pmss import IsWell, NextReplies
 from tests.net.world import ACCOUNTS
 from tests.net.worlds.mishap import Effect
@@ -55,6 +55,15 @@ FOUND: dict[str, Sequence[Step]] = {
         Step(IsWell(), 1.0),
         Step(IsWell(), 1.0),
         Step(FailOver(seconds=2.0), 1.0),
+    ],
+    "put off once more by a worker that lost its partition and got it back": [
+        Step(
+            NextReplies(first="says 403 for a proxy and has made nothing", second="answers with rubbish", count=2), 1.0
+        ),
+        Step(Strike(place=1, step="store record", effect=Effect.UNANSWERED, seconds=15.0), 1.0),
+        Step(Submit(), 2.0),
+        Step(PutOut(), 9.0),
+        Step(PutOut(), 60.0),
     ],
 }
 

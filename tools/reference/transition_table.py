@@ -19,6 +19,7 @@ class Check(StrEnum):
     HOLDER = "it is the holder"
     NO_HOLDER = "no worker holds it"
     REVISION = "the revision is the one it knows"
+    TRIES = "nobody has tried since it was claimed"
     STATUS = "the status is the one before"
     TURN = "in the turn of the ingest, one at a time"
 
@@ -72,7 +73,9 @@ TRANSITIONS: Final = (
         _HELD,
     ),
     Transition("CONFIRMED", "CANCELLED", "it was cancelled in the PMS", "worker", "recorder.finish", _HELD),
-    Transition("any", "the same", "a try was postponed: due again later", "worker", "leases.postpone", _HELD),
+    Transition(
+        "any", "the same", "a try was postponed: due again later", "worker", "leases.postpone", (*_HELD, Check.TRIES)
+    ),
     Transition("any", "the same", "a row was given back unsent", "worker", "leases.release", (Check.HOLDER,)),
     Transition(
         "any", "the same", "the holder lost its lease: due again", "another worker", "leases.free_abandoned", ()

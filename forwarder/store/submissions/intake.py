@@ -197,6 +197,7 @@ class SubmissionIntake(Leases):
                     "request_id": request_id,
                     "revision": arrival.replay_of,
                     "partition": arrival.partition,
+                    "log_offset": arrival.offset,
                     "card": card_row(arrival.submission.card),
                     "deadline_at": iso(arrival.deadline_at),
                 }
@@ -302,10 +303,11 @@ def replayable() -> sa.Executable:
 def revive() -> sa.Executable:
     """Makes failed submissions of a batch pending again, with the cards of their dead letters, if they failed with the letter's
     revision, so that a letter works once. Returns the ids of those revived."""
-    batch = batch_of(_row.request_id, _row.revision, _row.partition, _row.card, _row.deadline_at)
+    batch = batch_of(*columns_of(reservations, "request_id revision partition log_offset card deadline_at"))
     values = {
         "status": PENDING,
         "partition": batch.c.partition,
+        "log_offset": batch.c.log_offset,
         "card": batch.c.card,
         "deadline_at": sa.case((CANCEL_REQUESTED, _now), else_=batch.c.deadline_at),
         "updated_at": _now,

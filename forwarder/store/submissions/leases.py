@@ -355,14 +355,15 @@ def _abandoned() -> dict[str, Any]:
 
 @cache
 def postpone() -> sa.Executable:
-    """Record a batch of tries after which there will be another; the rows that were held."""
-    batch = batch_of(
-        _row.id, _row.revision, _row.updated_at, _row.attempts, _row.due_at, _row.possibly_sent, _row.evidence
-    )
+    """Record a batch of tries after which there will be another; the rows that were held. A try whose response was lost changes
+    nothing when it is recorded again, even if its worker holds the row once more: others may have tried since."""
+    own = columns_of(reservations, "id revision tries updated_at attempts due_at possibly_sent evidence")
+    batch = batch_of(*own)
     over = cancelled_unsent(batch.c.possibly_sent)
+    known = (_row.revision == batch.c.revision, _row.tries == batch.c.tries)
     return (
         sa.update(reservations)
-        .where(same_key(_row.id, batch.c.id), _row.revision == batch.c.revision, HELD)
+        .where(same_key(_row.id, batch.c.id), *known, HELD)
         .values(
             updated_at=batch.c.updated_at,
             attempts=batch.c.attempts,

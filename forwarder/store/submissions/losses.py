@@ -140,11 +140,13 @@ class _Known(NamedTuple):
 
 class PutOff(NamedTuple):
     """A row that was put off: its revision and tries after that, and when the store acknowledged it. Both only grow, whatever the
-    clocks of other workers say; tries begin anew under a later revision."""
+    clocks of other workers say; tries begin anew under a later revision. `takeovers`: of one that its worker no longer held; with
+    more, another worker has it."""
 
     revision: int
     tries: int
     at: datetime
+    takeovers: int = EVERY
 
 
 class Acknowledged:
@@ -196,7 +198,7 @@ class Acknowledged:
     def put_off(self, since: datetime) -> Sequence[Mapping[str, Any]]:
         """The rows put off since then, for `not_put_off`."""
         return [
-            {"id": work_id, "revision": put_off.revision, "tries": put_off.tries}
+            {"id": work_id, "revision": put_off.revision, "tries": put_off.tries, "takeovers": put_off.takeovers}
             for work_id, put_off in self._put_off.items()
             if put_off.at >= since
         ]
@@ -237,6 +239,11 @@ def lacking() -> Executable:
 @cache
 def not_put_off() -> Executable:
     """For a batch of `Acknowledged`: how many rows lack their postponement, claimed since or not."""
-    batch = batch_of(_row.id, _row.revision, _row.tries)
-    before = and_(_row.id == batch.c.id, _row.revision <= batch.c.revision, _row.tries < batch.c.tries)
+    batch = batch_of(_row.id, _row.revision, _row.tries, _row.takeovers)
+    before = and_(
+        _row.id == batch.c.id,
+        _row.revision <= batch.c.revision,
+        _row.tries < batch.c.tries,
+        _row.takeovers <= batch.c.takeovers,
+    )
     return select(func.count().label("put_off")).select_from(batch.join(reservations, before)).where(*_UNSENT)

@@ -266,13 +266,12 @@ class Ended:
 @value(frozen=True, slots=True)
 class Postponed:
     """A submission to be retried: its lease ends, and it is due at `due_at`; None if it is IN_DOUBT and must not be looked up any
-    more. `evidence`: of its pushes. `revision`: of the row as it was leased; nothing is recorded if the row's has changed."""
+    more. `evidence`: of its pushes. `work`: the row as it was leased; nothing is recorded if it has been recorded since."""
 
-    work_id: int
+    work: Work
     attempts: Sequence[Attempt]
     updated_at: datetime
     due_at: datetime | None
-    revision: int
     evidence: Evidence = NOTHING_SENT
 
 

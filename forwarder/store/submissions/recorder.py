@@ -92,9 +92,9 @@ class Recorder(SubmissionIntake):
             if each.work_id not in events and each.status in _SENT
         }
         acknowledged |= {
-            each.work_id: PutOff(each.revision, EVERY, each.updated_at)
+            work.id: PutOff(work.revision, work.tries + 1, each.updated_at, work.takeovers)
             for each in postponed
-            if each.work_id not in tried and each.evidence.open
+            if (work := each.work).id not in tried and each.evidence.open and work.status is Status.PENDING
         }
         self._acknowledged.note_put_off(acknowledged)
         return events

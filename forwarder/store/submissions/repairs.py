@@ -81,6 +81,7 @@ class Repairs:
             "updated_at": iso(now),
             "attempts": attempts,
             "deadline_at": iso(deadline_at),
+            "evidence": work.evidence.settled(iso(now), "operator").text,
         }
         return await self._change(reopen(), {BATCH: as_batch([row])})
 
@@ -127,7 +128,7 @@ def settle() -> sa.Executable:
 def reopen() -> sa.Executable:
     """Makes a row in doubt pending again if it is unchanged since it was read. Not while a worker looks it up, whose result would
     overwrite that of the next push."""
-    batch = batch_of(_row.id, _row.revision, _row.updated_at, _row.attempts, _row.deadline_at)
+    batch = batch_of(_row.id, _row.revision, _row.updated_at, _row.attempts, _row.deadline_at, _row.evidence)
     return (
         sa.update(reservations)
         .where(same_key(_row.id, batch.c.id), _row.revision == batch.c.revision, _in_doubt, _row.leased_by.is_(None))
@@ -139,6 +140,7 @@ def reopen() -> sa.Executable:
             deadline_at=sa.case((CANCEL_REQUESTED, batch.c.updated_at), else_=batch.c.deadline_at),
             tries=ZERO,
             possibly_sent=False,
+            evidence=batch.c.evidence,
             pushing=False,
             leased_by=sa.null(),
             record=sa.null(),

@@ -130,8 +130,9 @@ def outcome_batch(dialect: DialectName, ended: Collection[Ended]) -> dict[str, A
 def postponed_row(postponed: Postponed) -> dict[str, Any]:
     """A try for `outcomes.postpone`."""
     return {
-        "id": postponed.work_id,
-        "revision": postponed.revision,
+        "id": postponed.work.id,
+        "revision": postponed.work.revision,
+        "tries": postponed.work.tries,
         "updated_at": iso(postponed.updated_at),
         "attempts": [_attempt_row(each) for each in postponed.attempts],
         "due_at": postponed.due_at and iso(postponed.due_at),
@@ -146,6 +147,7 @@ def resting_row(row: Row[Any], fault: Fault, *, now: datetime, due_at: datetime)
     return {
         "id": row.id,
         "revision": row.revision,
+        "tries": row.tries,
         "updated_at": iso(now),
         "attempts": [_attempt_row(attempt)],
         "due_at": iso(due_at),

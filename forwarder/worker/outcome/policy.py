@@ -183,7 +183,7 @@ class _Decision:
 
     def postponed(self, due: datetime | None) -> Postponed:
         push = self.push
-        return Postponed(push.work.id, push.attempts, self.now, due, push.work.revision, push.evidence)
+        return Postponed(push.work, push.attempts, self.now, due, push.evidence)
 
 
 def decide_cancellation(push: PushContext, made: PmsReservation, *, now: datetime, jitter: float) -> Ended | Postponed:
@@ -210,7 +210,7 @@ def decide_cancellation(push: PushContext, made: PmsReservation, *, now: datetim
         case Deferred(reason, detail, wait):
             due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, min_seconds=wait, jitter=jitter)
             if due is not None and reason not in _NEVER_BETTER:
-                return Postponed(work.id, push.attempts, now, due, work.revision, push.evidence)
+                return Postponed(work, push.attempts, now, due, push.evidence)
             last = push.attempts[-1] if push.attempts else None
             if last is not None and last.action in ("cancel", "prepare") and last.reason is not None:
                 # The deadline passed between two attempts: the last failure is the reason.
@@ -305,7 +305,7 @@ def after_fault(
     faults = sum(1 for _ in takewhile(lambda each: each.reason == INTERNAL_ERROR, reversed(attempts)))
     if (faults < MAX_TRIES and not last) or not give_up:
         pause = max(_PAUSES[min(faults, len(_PAUSES)) - 1], timedelta(seconds=push_seconds if possibly_sent else 0.0))
-        return Postponed(work.id, attempts, now, now + pause, work.revision, evidence)
+        return Postponed(work, attempts, now, now + pause, evidence)
     findable = look and all(each.to.reference for each in evidence.open)
     step = Park(INTERNAL_ERROR, str(fault), LookUp(push_seconds) if findable else None) if possibly_sent else None
     ended = PushContext(push.account, work, outcome=outcome, attempts=attempts, evidence=evidence, step=step)

@@ -91,7 +91,7 @@ class OutcomeRecorder:
 
         async def step() -> None:
             events = await self._recorder.record(worker_id, finals, postponed)
-            recorded.update(events, (decision.work_id for decision in postponed))
+            recorded.update(events, (decision.work.id for decision in postponed))
             self._outbox.publish_soon(list(events.values()))
 
         if ours:  # else nothing depends on whether the store can be written to

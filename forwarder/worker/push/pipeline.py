@@ -120,7 +120,7 @@ class PushPipeline:
         if work.possibly_sent and (seconds := self._pusher.seconds_to_wait(push.account, work)) > 0.0:
             now = self._clock.now()
             due = now + timedelta(seconds=seconds)
-            push.decision = Postponed(work.id, work.attempts, now, due, work.revision, work.evidence)
+            push.decision = Postponed(work, work.attempts, now, due, work.evidence)
             self._outcomes.enqueue(push)
             return False
         # The target recorded with the row must be the one that a push would use now.

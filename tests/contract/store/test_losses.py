@@ -16,7 +16,7 @@ from forwarder.store.submissions.port import CancellationArrival, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs
 from tests.support.store.stored import DEADLINE, LATER, arrivals, final, lease, postponed, take_over
-from tests.support.worker.works import NOW
+from tests.support.worker.works import NOW, doubtful
 from tools.servers.postgres.process import PostgresServer
 
 
@@ -108,8 +108,8 @@ async def test_a_row_that_a_worker_whose_clock_is_behind_has_put_off_since_is_no
     await recorder.record("w1", [], [replace(postponed(work), updated_at=LATER)])
     other = Recorder(engine)
     await lease(other, "w2")
-    await change(engine, "UPDATE reservations SET leased_by = 'w2'")
-    await other.record("w2", [], [replace(postponed(work), updated_at=NOW)])
+    (again,) = await other.claim("w2", "acc", [0], now=LATER, limit=1)
+    await other.record("w2", [], [replace(postponed(again), updated_at=NOW)])
     assert await recorder.lacking(now=LATER) == {}
 
 
@@ -181,6 +181,31 @@ async def test_what_an_operator_settled_as_not_made_is_not_lost(engine: AsyncEng
     assert in_doubt is not None
     assert await repairs.reopen(in_doubt, attempts=(), now=LATER, deadline_at=DEADLINE)
     assert await recorder.lacking(now=LATER) == {}
+
+
+@pytest.mark.parametrize("what", ["a push", "a push that was recorded, whose response was lost", "a look-up"])
+async def test_what_others_settled_before_its_worker_was_back_is_not_lost(engine: AsyncEngine, what: str) -> None:
+    one, other, repairs = Recorder(engine), Recorder(engine), Repairs(engine)
+    await lease(one, "w1")
+    await lease(other, "w2")
+    (work,) = await one.ingest("w1", arrivals([1]), now=NOW)
+    if what == "a look-up":
+        await one.record("w1", [replace(final(work, status=Status.IN_DOUBT), evidence=doubtful(), look_at=LATER)], [])
+        (work,) = await one.claim("w1", "acc", [0], now=LATER, limit=1)
+    unanswered = postponed(work, possibly_sent=True)
+    if "recorded" in what:
+        await Recorder(engine).record("w1", [], [unanswered])
+    else:
+        await take_over(other, "w1")
+    if what == "a look-up":
+        in_doubt = await repairs.in_doubt(work.submission.request_id)
+        assert in_doubt is not None
+        assert await repairs.reopen(in_doubt, attempts=(), now=LATER, deadline_at=DEADLINE)
+    else:
+        (theirs,) = await other.claim("w2", "acc", [0], now=LATER, limit=1, target="")
+        await other.record("w2", [], [replace(postponed(theirs), evidence=theirs.evidence.settled(""))])
+    await one.record("w1", [], [unanswered])
+    assert await one.lacking(now=LATER) == {}
 
 
 async def test_what_was_not_put_off_because_the_row_was_no_longer_held_is_not_lost(

@@ -107,6 +107,20 @@ async def test_what_is_not_held_is_left_as_it_is(recorder: Recorder, works: list
     assert (await row(engine, works[2].id))["leased_by"] == "w1"
 
 
+async def test_what_others_did_since_is_not_overwritten_by_a_try_whose_response_was_lost(
+    recorder: Recorder, works: list[Work], engine: AsyncEngine
+) -> None:
+    """Its worker holds the row once more when it records the try again."""
+    await recorder.record("w1", [], [postponed(works[0])])
+    await lease(recorder, "w2")
+    (theirs,) = await recorder.claim("w2", "acc", ALL, now=LATER, limit=10)
+    await recorder.record("w2", [], [postponed(theirs, possibly_sent=True)])
+    assert await recorder.claim("w1", "acc", ALL, now=LATER, limit=10)
+    await recorder.record("w1", [], [postponed(works[0])])
+    kept = await row(engine, works[0].id)
+    assert (kept["possibly_sent"], kept["tries"], kept["leased_by"]) == (True, 2, "w1")
+
+
 async def test_who_was_taken_over_records_nothing(recorder: Recorder, works: list[Work]) -> None:
     await take_over(recorder, "w1")
     assert await recorder.record("w1", [final(works[0])], [postponed(works[1])]) == {}

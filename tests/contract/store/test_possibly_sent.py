@@ -16,6 +16,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.engine import open_engine
 from forwarder.store.submissions.port import UNKNOWN, Arrival, StoreUnavailable, Work
 from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.submissions.repairs import Repairs
 from tests.support.store.stored import DEADLINE, LATER, arrival, arrivals, final, lease, postponed, row, take_over
 from tests.support.worker.works import NOW, doubtful, submission
 
@@ -88,6 +89,20 @@ async def test_what_a_worker_let_go_of_tells_what_its_push_carried(
         assert await recorder.abandon("w1", [work.id], now=LATER) == 1
         found = await claimed(recorder, NONE, by="reader")
     assert (found.possibly_sent, carried_by(found), found.takeovers) == (bool(open_pushes), open_pushes, 1)
+
+
+async def test_a_doubt_that_an_operator_settled_does_not_come_back_when_the_next_worker_dies(
+    engine: AsyncEngine, recorder: Recorder
+) -> None:
+    await lease(recorder, "reader")
+    (work,) = await recorder.ingest("w1", [arrival(1)], now=NOW)
+    doubt = replace(final(work, status=Status.IN_DOUBT), evidence=doubtful(read_target(KEY)))
+    await recorder.record("w1", [doubt], [])
+    in_doubt = await Repairs(engine).in_doubt(work.submission.request_id)
+    assert in_doubt is not None
+    assert await Repairs(engine).reopen(in_doubt, attempts=(), now=LATER, deadline_at=DEADLINE)
+    assert carried_by(await claimed(recorder, REFERENCE)) == []
+    assert carried_by(await taken_over(recorder, "w1")) == [REFERENCE]
 
 
 HOUR = timedelta(hours=1)

@@ -12,7 +12,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.lists.overview import Overview
 from forwarder.store.submissions.port import Arrival, DeadLetter, OutboxEvent, Work
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.store.submissions.repairs import Repairs
+from forwarder.store.submissions.repairs import Places, Repairs
 from tests.support.store.stored import CARD, DEADLINE, LATER, arrival, arrivals, attempt, final, lease, postponed, row
 from tests.support.worker.works import NOW
 
@@ -64,6 +64,14 @@ async def test_a_failure_that_is_put_back_is_pending_again_and_due_at_once(
     assert again.attempts == (attempt(),)
     events = await recorder.record("w1", [final(again)], [])
     assert events[work.id].event.event_id == f"{work.submission.request_id}.2"
+
+
+async def test_its_place_is_that_of_the_letter(recorder: Recorder, engine: AsyncEngine) -> None:
+    """The topic was given more partitions since it failed: its old offset is beyond the end of its new one."""
+    (work,) = await recorder.ingest("w1", [replace(arrival(1), offset=5000)], now=NOW)
+    await recorder.record("w1", [final(work, status=Status.FAILED)], [])
+    await recorder.ingest("w1", [put_back(1, 1, offset=7)], now=LATER)
+    assert [each[:2] for each in await Places(engine).newest_places()] == [(3, 7)]
 
 
 async def test_without_a_card_it_comes_back_without_one(recorder: Recorder) -> None:

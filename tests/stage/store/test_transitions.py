@@ -20,6 +20,7 @@ _IN_SQL = {
     Check.HOLDER: r"coalesce\(reservations\.leased_by, ''\) = ",
     Check.NO_HOLDER: r"reservations\.leased_by IS NULL",
     Check.REVISION: r"reservations\.revision = ",
+    Check.TRIES: r"reservations\.tries = ",
     Check.STATUS: r"(?:reservations\.status|coalesce\(reservations\.status, ''\)) = ",
 }
 """Where its row is found. The turn is taken by whoever carries the statement out, or in it."""

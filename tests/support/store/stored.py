@@ -87,14 +87,8 @@ def final(work: Work, *, status: Status = Status.CONFIRMED, at: datetime = LATER
 
 def postponed(work: Work, *, due_at: datetime = LATER, possibly_sent: bool = False) -> Postponed:
     """`work` to be tried again."""
-    return Postponed(
-        work.id,
-        [*work.attempts, attempt(outcome="deferred")],
-        NOW,
-        due_at,
-        work.revision,
-        doubtful() if possibly_sent else NOTHING_SENT,
-    )
+    tried = [*work.attempts, attempt(outcome="deferred")]
+    return Postponed(work, tried, NOW, due_at, doubtful() if possibly_sent else NOTHING_SENT)
 
 
 async def row(engine: AsyncEngine, work_id: int) -> dict[str, Any]:

@@ -58,13 +58,13 @@ def test_rejected_is_final_and_says_why() -> None:
 
 
 def test_an_ambiguous_push_is_left_alone_before_it_is_looked_into() -> None:
-    again = decided(pushed(ROW, UNSURE, possibly_sent=True))
-    assert again == Postponed(7, pushed(ROW, UNSURE).attempts, NOW, NOW + timedelta(seconds=31), 0, DOUBT)
+    push = pushed(ROW, UNSURE, possibly_sent=True)
+    assert decided(push) == Postponed(push.work, push.attempts, NOW, NOW + timedelta(seconds=31), DOUBT)
 
 
 def test_a_deferred_push_is_tried_again_no_earlier_than_the_pms_asked() -> None:
-    again = decided(pushed(ROW, replace(LATER, retry_after_seconds=60.0)))
-    assert again == Postponed(7, pushed(ROW, LATER).attempts, NOW, NOW + timedelta(seconds=61), 0)
+    push = pushed(ROW, replace(LATER, retry_after_seconds=60.0))
+    assert decided(push) == Postponed(push.work, push.attempts, NOW, NOW + timedelta(seconds=61))
 
 
 def test_the_pauses_grow_with_the_tries() -> None:
@@ -119,8 +119,8 @@ def test_what_is_in_doubt_and_was_not_found_out_is_looked_for_again_until_it_is_
     assert isinstance(again, Postponed)
     assert again.due_at == IN_DOUBT.deadline_at + timedelta(seconds=31)
     at = IN_DOUBT.deadline_at + LOOKED_FOR
-    over = decided(pushed(IN_DOUBT, outcome, possibly_sent=True), at=at)
-    assert over == Postponed(7, pushed(ROW, outcome).attempts, at, None, IN_DOUBT.revision, DOUBT)
+    push = pushed(IN_DOUBT, outcome, possibly_sent=True)
+    assert decided(push, at=at) == Postponed(push.work, push.attempts, at, None, DOUBT)
     unsearchable = decided(pushed(IN_DOUBT, outcome, possibly_sent=True, step=PARK), at=IN_DOUBT.deadline_at)
     assert isinstance(unsearchable, Postponed)
     assert unsearchable.due_at is None

@@ -49,11 +49,11 @@ class _Store:
     ) -> Mapping[int, OutboxEvent]:
         self.asked += 1
         refused = not self.refuses.isdisjoint(
-            [*(each.work_id for each in finals), *(each.work_id for each in postponed)]
+            [*(each.work_id for each in finals), *(each.work.id for each in postponed)]
         )
         if self.bug is not None and refused and (self.for_good or all(each.pms_reservation_id for each in finals)):
             raise self.bug
-        self.recorded += [each.work_id for each in postponed]
+        self.recorded += [each.work.id for each in postponed]
         return {each.work_id: OutboxEvent(each.work_id, each.event, None, in_turn=True) for each in finals}
 
     async def renew(self, _worker_id: str, *, seconds: float) -> bool:
@@ -92,7 +92,7 @@ class _Site:
             row,
             self._note_released,
             outcome=Deferred("pms_unavailable", "Down."),
-            decision=Postponed(row.id, (), NOW, NOW, row.revision),
+            decision=Postponed(row, (), NOW, NOW),
         )
 
 
@@ -117,7 +117,7 @@ async def test_a_card_is_destroyed_with_the_final_outcome_and_kept_till_then(
     card = SealedCard("sealed", "4242")
     row = replace(work(1, card=card), leased_by=site.lease.worker_id)
     keys.held[row.submission.request_id] = CardKey(row.submission.request_id, "secret", "number", None, NOW)
-    decision: Ended | Postponed = Postponed(row.id, (), NOW, NOW, row.revision)
+    decision: Ended | Postponed = Postponed(row, (), NOW, NOW)
     if status is not None:
         decision = completed(row, (), status, now=NOW, problem=Problem("delivery_failed", "", 502, ""))
     await site.outcomes.record(

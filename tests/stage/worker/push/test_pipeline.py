@@ -134,7 +134,7 @@ async def test_what_may_not_have_come_to_rest_is_left_alone() -> None:
     assert await worker.run(row=work(possibly_sent=True, attempts=(unanswered,))) == NOT_ATTEMPTED
     assert worker.pushed == []
     (push,) = worker.enqueued
-    assert push.decision == Postponed(1, (unanswered,), NOW, NOW + timedelta(seconds=30), 0, doubtful())
+    assert push.decision == Postponed(push.work, (unanswered,), NOW, NOW + timedelta(seconds=30), doubtful())
 
 
 @pytest.mark.parametrize("leased_with", ["", carried(key=False).text, None])
