@@ -85,8 +85,10 @@ class Target(Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The form stored when rows are leased. Empty if it has neither key nor reference to check a push by afterwards."""
-        return _encode(self).decode() if self.key or self.reference else ""
+        """The form stored when rows are leased. Begins with a space if it has neither key nor reference to check a push by
+        afterwards."""
+        written = _encode(self).decode()
+        return written if self.key or self.reference else f" {written}"
 
 
 UNKNOWN_TARGET: Final = Target()

@@ -214,8 +214,8 @@ MUTANTS: Final = (
         "takeover-forgets-the-push",
         "The row of a worker that died over a push is free, as if nothing had been sent.",
         _LEASES,
-        "    sent = sa.and_(_row.status == PENDING, sa.or_(_row.pushing, target != none))",
-        "    sent = sa.and_(_row.status == PENDING, _row.pushing, target != none)",
+        "sa.or_(_row.pushing, target.like(sa.literal_column(\"'{%'\")))",
+        "_row.pushing, target == none",
         ("NextReplies", "KillWorker", "Strike"),
     ),
     Mutant(

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from tests.net.histories import Plan, Step, live
-from tests.net.moves.callers import SendAgain, Submit
-from tests.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, PutOut, Strike
+from tests.net.moves.callers import Cancel, SendAgain, Submit
+from tests.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, KillWorker, PutOut, Strike
+from tests.net.moves.operators import ChangeAddress, Settle
 from tests.net.moves.pmss import IsWell, NextReplies
 from tests.net.world import ACCOUNTS
 from tests.net.worlds.mishap import Effect
@@ -64,6 +65,16 @@ FOUND: dict[str, Sequence[Step]] = {
         Step(Submit(), 2.0),
         Step(PutOut(), 9.0),
         Step(PutOut(), 60.0),
+    ],
+    "cancelled at another PMS, after its worker died and an operator confirmed it": [
+        Step(NextReplies(first="makes it in the end and never answers"), 0.0),
+        Step(Submit(), 5.0),
+        *(Step(KillWorker(place=place), 90.0 * place) for place in (0, 1)),
+        Step(IsWell(), 90.0),
+        Step(Settle(), 10.0),
+        Step(ChangeAddress(away=True), 10.0),
+        Step(Submit(), 10.0),
+        Step(Cancel(nth=1), 20.0),
     ],
 }
 

@@ -70,8 +70,8 @@ class Leases(LossDetection):
 
     async def take_over(self, stopped: Sequence[Heartbeat], *, now: datetime) -> int:
         """Ends the leases of the `stopped` workers that have not renewed since, and frees every row whose holder has no lease, due
-        at once; returns how many rows. Each counts as possibly sent, unless its target was empty and it was not marked by
-        `mark_pushing`. Rows that are being written at this moment are left for the next call."""
+        at once; returns how many rows. Each counts as possibly sent, unless its target has neither key nor reference and it was not
+        marked by `mark_pushing`. Rows that are being written at this moment are left for the next call."""
         async with self._database.transaction() as connection:
             if stopped:
                 batch = as_batch([{"id": heartbeat.worker_id, "sequence": heartbeat.sequence} for heartbeat in stopped])
@@ -198,7 +198,8 @@ class Leases(LossDetection):
 
     async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
         """Makes durable, before the first byte, that these rows are about to be pushed: if the lease expires, they count as
-        possibly sent. Returns the ids of those that this worker still holds. Only needed for rows with an empty target."""
+        possibly sent. Returns the ids of those that this worker still holds. Only needed if their target has neither key nor
+        reference."""
         batch = {"worker_id": worker_id, BATCH: key_batch("id", work_ids)}
         return {row.id for row in await self._database.run(mark_pushing(), batch)} if work_ids else set()
 
@@ -333,11 +334,11 @@ def abandon() -> sa.Executable:
 
 
 def _abandoned() -> dict[str, Any]:
-    """The new values of a row whose holder will not record anything. A pending row may have been pushed, unless it has no target
-    and was not marked; then that push is added to its evidence. Takes `stamp`, now as a text."""
+    """The new values of a row whose holder will not record anything. A pending row may have been pushed, unless its target
+    has neither key nor reference and it was not marked; then that push is added to its evidence. Takes `stamp`, now as a text."""
     none: sa.ColumnElement[str] = sa.literal_column("''")
     target = sa.func.coalesce(_row.target, none)
-    sent = sa.and_(_row.status == PENDING, sa.or_(_row.pushing, target != none))
+    sent = sa.and_(_row.status == PENDING, sa.or_(_row.pushing, target.like(sa.literal_column("'{%'"))))
     start: sa.ColumnElement[str] = sa.literal_column("""'{"type":"push","at":"'""")
     to: sa.ColumnElement[str] = sa.literal_column("""'","to":'""")
     end: sa.ColumnElement[str] = sa.literal_column(f"""',"came":"ambiguous","reason":"{WORKER_LOST}"}}'""")

@@ -151,8 +151,8 @@ class Work:
     `id`: the row's. `record_id`: the record's, which callers see.
     `status`: PENDING; or IN_DOUBT if it may only be looked up; or CONFIRMED if it is to be cancelled.
     `evidence`: of earlier pushes.
-    `target`: where pushes under this lease go, and the key or reference in them, so that they can be looked up afterwards. Empty if
-    they have neither; then `mark_pushing` marks each push before its first byte. None if it must not be pushed.
+    `target`: where pushes under this lease go, and the key or reference in them, so that they can be looked up afterwards. If they
+    have neither, `mark_pushing` marks each push before its first byte. None if it must not be pushed.
     `pushing`: `mark_pushing` made the intent to push durable, and the push's end is not known.
     `takeovers`: how many workers it was taken over from.
     `tries`: how many attempts since it became pending, or could be cancelled.

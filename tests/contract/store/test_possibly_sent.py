@@ -21,7 +21,7 @@ from tests.support.store.stored import DEADLINE, LATER, arrival, arrivals, final
 from tests.support.worker.works import NOW, doubtful, submission
 
 ALL = range(16)
-KEY, REFERENCE, NONE = Target("pms", key=True).text, Target("pms", reference="id").text, ""
+KEY, REFERENCE, NONE = Target("pms", key=True).text, Target("pms", reference="id").text, Target("pms").text
 
 
 @pytest.fixture
@@ -52,10 +52,11 @@ async def taken_over(recorder: Recorder, worker_id: str) -> Work:
 LET_GO = [
     # what its doubt was, what it was leased with, whether it was marked; what its open pushes carry now
     (None, REFERENCE, False, [REFERENCE]),
-    (None, UNKNOWN, False, [NONE]),
+    (None, UNKNOWN, False, [Target().text]),
     (None, NONE, False, []),  # a worker whose push carries nothing marks it first
     (None, NONE, True, [NONE]),
     (None, None, False, []),  # nothing could be sent
+    (None, None, True, [Target().text]),
     (REFERENCE, REFERENCE, False, [REFERENCE, REFERENCE]),
     (REFERENCE, KEY, False, [REFERENCE, KEY]),
     (REFERENCE, NONE, False, [REFERENCE]),
