@@ -5,7 +5,7 @@ All methods may raise `NotKnown`, `TenancyUnavailable` and `StoreUnavailable`, i
 """
 
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,6 +16,8 @@ from pydantic_core import to_json
 from forwarder.notifier.events import TEST_EVENT, body_of
 from forwarder.oversight.audit import Audit, Operation
 from forwarder.process.clock import Clock, iso
+from forwarder.process.enlistment import tell
+from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery
 from forwarder.tenancy.port import Disabled, Endpoint, NotKnown, Sealer
@@ -32,6 +34,7 @@ MAX_OVERLAP_SECONDS: Final = 7 * 24 * 60 * 60
 DEFAULT_OVERLAP_SECONDS: Final = 24 * 60 * 60
 _MAX_ID: Final = 2**63 - 1
 _MAX_DESCRIPTION: Final = 500
+_MAX_AUDITED: Final = 20
 _LISTS: Final = frozenset({"types", "account_ids", "property_ids"})
 _NO_HEADERS: Final = {"headers": None, "header_names": None}
 
@@ -93,6 +96,7 @@ class Webhooks:
                 created_at=self.clock.now(),
             )
             endpoint = await self._with_terms(empty, terms | {"url": url})
+            tell(details=_audited(endpoint, {"url", *terms}))
             await self.registry.add(endpoint)
         return endpoint, secret
 
@@ -111,9 +115,12 @@ class Webhooks:
         Raises `BadTarget`, `BadHeaders`, `HeadersNeeded`, `UnknownType`, `UnknownAccount`."""
         async with self._changing("change", endpoint_id, workspace_id) as (found, operation):
             operation.details["changed"], was = list(terms), found
-            while (changed := await self.registry.change(was, await self._with_terms(was, terms))) is None:
+            while True:
+                wanted = await self._with_terms(was, terms)
+                tell(details=_audited(wanted, terms) | {"was": _audited(was, terms)})
+                if (changed := await self.registry.change(was, wanted)) is not None:
+                    return changed
                 was = await self.get(endpoint_id, workspace_id=workspace_id)  # somebody else has changed or removed it
-            return changed
 
     async def _with_terms(self, was: Endpoint, terms: WebhookTerms) -> Endpoint:
         url, headers = terms.get("url", was.url), terms.get("headers")
@@ -237,6 +244,16 @@ class Webhooks:
             endpoint = await self.get(endpoint_id, workspace_id=workspace_id)
             operation.workspace = endpoint.workspace_id
             yield endpoint, operation
+
+
+def _audited(endpoint: Endpoint, terms: Collection[str]) -> dict[str, Any]:
+    """These terms as far as the audit trail has them: of an address the host, of headers the names, of a list the beginning."""
+    shown = {**endpoint.terms, "url": origin_of(endpoint.url), "headers": endpoint.header_names}
+    return {
+        name: [mask(each) for each in value[:_MAX_AUDITED]] if isinstance(value, tuple) else value
+        for name, value in shown.items()
+        if name in terms and name != "description"
+    }
 
 
 def _require_enabled(endpoint: Endpoint) -> None:

@@ -95,9 +95,10 @@ class Audit:
         there was none. If the block raises, appends an entry that it was refused, or failed."""
         operation = Operation(action, workspace, target, details)
 
-        async def append_done(connection: Any, facts: Mapping[str, str]) -> None:
+        async def append_done(connection: Any, facts: Mapping[str, Any]) -> None:
             operation.workspace = facts.get("workspace", operation.workspace)
             operation.target = facts.get("target", operation.target)
+            operation.details |= facts.get("details", {})
             await self._trail.append_within(connection, self._entry(operation, AuditResult.DONE))
 
         enlisted = Enlisted(append_done)

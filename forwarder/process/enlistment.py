@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-Write = Callable[[Any, Mapping[str, str]], Awaitable[None]]
+Write = Callable[[Any, Mapping[str, Any]], Awaitable[None]]
 """Writes on the connection of a transaction, before its commit; gets the facts that the change reported."""
 
 
@@ -18,7 +18,7 @@ class Enlisted:
     def __init__(self, write: Write) -> None:
         self._write = write
         self.written = False
-        self.facts: dict[str, str] = {}
+        self.facts: dict[str, Any] = {}
 
     async def write(self, connection: Any) -> None:
         """Called last in the transaction of `connection`."""
@@ -44,8 +44,8 @@ def to_be_written() -> Enlisted | None:
     return None if enlisted is None or enlisted.written else enlisted
 
 
-def tell(**facts: str) -> None:
-    """Reports facts that only the change itself knows, such as a new identifier, to the enlisted write."""
+def tell(**facts: Any) -> None:
+    """Reports facts that only the change itself knows, such as a new identifier or the values before it, to the enlisted write."""
     enlisted = _enlisted.get()
     if enlisted is not None:
         enlisted.facts |= facts

@@ -88,7 +88,8 @@ class WebhookActions:
         body = await read_request_body(request, WebhookChange)
         if isinstance(body, Problem):
             return body
-        changed = await self._hooks.change(_id(request), workspace_id=workspace_id, **body.terms())
+        act = partial(self._hooks.change, **terms) if (terms := body.terms()) else self._hooks.get
+        changed = await act(_id(request), workspace_id=workspace_id)
         if "enabled" in body.model_fields_set and body.enabled != changed.enabled:
             switch = self._hooks.enable if body.enabled else self._hooks.disable
             changed = await switch(_id(request), workspace_id=workspace_id)

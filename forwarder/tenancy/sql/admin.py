@@ -92,9 +92,13 @@ class TenancyAdmin:
         """Sets the limit that its keys share, or removes it."""
         terms = KeyTerms(limit=limit)
         of_it = update(workspaces).where(workspaces.c.id == workspace_id).values(_columns(terms))
+        before = select(workspaces).where(workspaces.c.id == workspace_id).with_for_update()
         async with self._changing("workspace.change", workspace=workspace_id, **_texts(terms)) as connection:
-            if not (await connection.execute(of_it)).rowcount:
+            was = (await connection.execute(before)).one_or_none()
+            if was is None:
                 raise NotKnown(f"There is no workspace {workspace_id!r}.")
+            await connection.execute(of_it)
+            tell(details={"was": _texts(KeyTerms(limit=limit_of(was)))})
 
     async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
         """All workspaces, or one, ordered by id."""
@@ -138,14 +142,17 @@ class TenancyAdmin:
 
     async def change_key(self, key_id: str, **terms: Unpack[KeyTerms]) -> KnownKey:
         """Changes the given terms; returns the changed key."""
-        values = _columns(terms)
+        values, known = _columns(terms), _KNOWN_KEYS.where(api_keys.c.id == key_id)
         async with self._changing("key.change", target=key_id, **_texts(terms)) as connection:
-            if values:
-                await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(values))
-            row = (await connection.execute(_KNOWN_KEYS.where(api_keys.c.id == key_id))).one_or_none()
+            row = (await connection.execute(known.with_for_update(of=api_keys))).one_or_none()
             if row is None:
                 raise NotKnown(f"There is no key {key_id!r}.")
-            tell(workspace=row.workspace_id)
+            was = _known(row).key
+            before = _texts({name: getattr(was, name) for name in terms})
+            tell(workspace=was.workspace_id, details={"was": before})
+            if values:
+                await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(values))
+                row = (await connection.execute(known)).one()
         return _known(row)
 
     async def revoke_key(self, key_id: str) -> None:
@@ -232,10 +239,13 @@ class TenancyAdmin:
     async def set_policy(self, workspace_id: str, **days: int | None) -> RetentionPolicy:
         """Sets these fields of the policy; returns it whole. Raises `NotKnown` if there is no such workspace."""
         of_it = update(workspaces).where(workspaces.c.id == workspace_id).values(days)
+        before = select(workspaces.c.id, *_DAYS).where(workspaces.c.id == workspace_id).with_for_update()
         async with self._changing("retention.set", workspace=workspace_id, **days) as connection:
-            row = (await connection.execute(of_it.returning(workspaces.c.id, *_DAYS))).one_or_none()
-            if row is None:
+            was = (await connection.execute(before)).one_or_none()
+            if was is None:
                 raise NotKnown(f"There is no workspace {workspace_id!r}.")
+            tell(details={"was": {name: was._mapping[name] for name in days}})
+            row = (await connection.execute(of_it.returning(workspaces.c.id, *_DAYS))).one()
         return RetentionPolicy(*row)
 
     async def account_workspaces(self) -> dict[str, str]:

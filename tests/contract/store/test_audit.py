@@ -1,6 +1,7 @@
 """The audit trail on every backend: nothing is changed without an entry, and entries cannot be changed."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,17 +10,23 @@ from sqlalchemy import event, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from forwarder.notifier.webhooks import Webhooks
 from forwarder.operate.submissions.settle import NotInDoubt, Repair
 from forwarder.oversight.audit import Actor, Audit, acting_as
 from forwarder.store.audit import AuditEntry, AuditFilter, AuditResult
 from forwarder.store.audit_trail import AuditTrail
+from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.store.tables import audit as table
 from forwarder.store.tables import audit_head
-from forwarder.tenancy.port import Account, NotKnown, TenancyUnavailable
+from forwarder.tenancy.api_keys import Scope
+from forwarder.tenancy.port import Account, NotKnown, RateLimit, TenancyUnavailable, UnknownAccount
+from forwarder.tenancy.sealing import sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.database import api_keys
+from forwarder.tenancy.sql.endpoints import Endpoints
 from tests.support.memory.clock import ManualClock
+from tests.support.memory.webhooks import public_targets
 
 ANNA = Actor("operator", "anna", "host-1")
 EVERY = AuditFilter()
@@ -73,6 +80,37 @@ async def test_each_change_of_a_tenant_says_who_did_it_from_where_and_to_what(
     assert found[-1].reason == "NotKnown"
     kept = repr(found)
     assert not any(secret in kept for secret in (token, "c2VhbGVk", "b3RoZXI", "maria"))
+
+
+async def test_a_change_of_terms_says_what_they_were(
+    engine: AsyncEngine, tenancy: TenancyAdmin, audit: Audit, trail: AuditTrail
+) -> None:
+    await tenancy.add_workspace("ws-1", RateLimit(50, 60))
+    key, _ = await tenancy.add_key("ws-1", name="Ours", scopes=frozenset[Scope]({"read"}))
+    await tenancy.limit_workspace("ws-1", RateLimit(100, 60))
+    changed = await tenancy.change_key(key.id, name="Theirs", scopes=frozenset[Scope]({"read", "submit"}))
+    await tenancy.set_policy("ws-1", reservation_days=30)
+    await tenancy.set_policy("ws-1", reservation_days=None)
+    hooks = Webhooks(Endpoints(engine), Deliveries(engine), sealer_of("secret"), public_targets(), ManualClock(), audit)
+    hook, _ = await hooks.add("ws-1", "https://a.example/secret", types=["reservation.failed.v1"])
+    await hooks.change(hook.id, workspace_id="ws-1", url="https://b.example/hush", headers={"X-Key": "hidden"})
+    with pytest.raises(UnknownAccount):
+        await hooks.change(hook.id, workspace_id="ws-1", account_ids=["Maria Gonzalez"])
+    assert (changed.key.name, key.id) == ("Theirs", changed.key.id)
+    assert [json.loads(each.details) for each in (await entries(trail))[2:]] == [
+        {"rate": "100/60s", "was": {"rate": "50/60s"}},
+        {"name": "Theirs", "scopes": "submit read", "was": {"name": "Ours", "scopes": "read"}},
+        {"reservation_days": 30, "was": {"reservation_days": None}},
+        {"reservation_days": None, "was": {"reservation_days": 30}},
+        {"url": "https://a.example:443", "types": ["reservation.failed.v1"]},
+        {
+            "changed": ["url", "headers"],
+            "url": "https://b.example:443",
+            "headers": ["X-Key"],
+            "was": {"url": "https://a.example:443", "headers": None},
+        },
+        {"changed": ["account_ids"]},
+    ]
 
 
 async def test_what_cannot_be_audited_is_not_done(

@@ -310,6 +310,18 @@ async def test_disabled_nothing_is_sent_to_it_until_it_is_enabled(house: Stages)
     assert (await house.client.post(f"{one}/test")).status_code == 202
 
 
+async def test_each_request_that_changes_something_is_one_entry(house: Stages) -> None:
+    hook = (await added(house))["id"]
+    for body in ({"enabled": False}, {"enabled": True}, {"description": "Ours"}, {}):
+        assert (await house.client.patch(f"{PATH}/{hook}", json=body)).status_code == 200
+    assert [each.action for each in house.trail.kept] == [
+        "webhook.add",
+        "webhook.disable",
+        "webhook.enable",
+        "webhook.change",
+    ]
+
+
 async def test_a_test_is_a_delivery_of_its_own(house: Stages) -> None:
     hook = await added(house, types=[RESULT_TYPES[0]])
     answer = await house.client.post(f"{PATH}/{hook['id']}/test")
