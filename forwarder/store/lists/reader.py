@@ -176,7 +176,7 @@ class Reader:
         changed meanwhile. A record that starts to match behind the reader is not shown, because its status changes.
         """
         # Rows that may make the page too large come without their large values. Few pages have any: these are read again, and
-        # no more of them than fit.
+        # no more of them than fit, with the next one, as others may no longer match.
         shape, whole_up_to = shape_of(filters, order), MAX_PAGE_BYTES // limit
         parameters = {
             "account_id": account_id,
@@ -194,16 +194,10 @@ class Reader:
         wanted = onward[:limit]
         if any(found[each].size > whole_up_to for each in wanted):
             count = fitting(found[each].size for each in wanted)
-            rows = await read({**parameters, "max_rows": count, "whole_up_to": _LARGEST_SIZE})
-            again = {row[0]: row for row in rows}
-            wanted = sides(again, parameters["cursor"], descending=shape.descending)[1][:count]
-            found |= again
-            rest = [
-                each
-                for each in onward
-                if not wanted or (each != wanted[-1] and (each < wanted[-1]) == shape.descending)
-            ]
-            onward = [*wanted, *rest]
+            rows = await read({**parameters, "max_rows": count + 1, "whole_up_to": _LARGEST_SIZE})
+            found = {row[0]: row for row in rows}
+            _, onward = sides(found, parameters["cursor"], descending=shape.descending)
+            wanted = onward[:count]
         records = [found[each][1] or _record(found[each]) for each in wanted]
         shown = fitting(len(each) if each.isascii() else len(each.encode()) for each in records)
         others = neighbours(before, onward, limit, shown=shown, descending=shape.descending)

@@ -1,16 +1,19 @@
 """What readers of every store see, on every backend: records, and whole pages of them while workers write."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 from pydantic_core import from_json
-from sqlalchemy import text
+from sqlalchemy import Executable, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
+from forwarder.store.database import Database, Lookup
 from forwarder.store.lists.port import MAX_PAGE_BYTES, Filters, Order, Page
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.intake import ingest
@@ -261,6 +264,35 @@ async def test_a_page_of_large_records_ends_early_and_following_next_shows_each_
     expected = [work.record_id for work in works]
     assert seen == (expected if order == "asc" else expected[::-1])
     assert 3 < pages < len(works)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_what_is_refused_while_a_page_of_large_records_is_read_hides_nothing_after_it(
+    recorder: Recorder, reader: Reader, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = await recorder.ingest(
+        "w1", [arrival(number, notes="n" * 300_000 * (number in {0, 8})) for number in range(9)], now=NOW
+    )
+    inwards = works if order == "asc" else works[::-1]
+    lookup, refused = Database.lookup, [final(inwards[1], status=Status.REJECTED)]
+
+    def refusing_before_the_second(database: Database, statement: Executable) -> Lookup:
+        read, reads = lookup(database, statement), count(1)
+
+        async def moved(parameters: Mapping[str, Any]) -> Sequence[Any]:
+            if next(reads) == 2:
+                await recorder.record("w1", refused, [])
+            return await read(parameters)
+
+        return moved
+
+    monkeypatch.setattr(Database, "lookup", refusing_before_the_second)
+    page = await reader.page("acc", cursor=1, limit=4, order=order)
+    seen = shown(page)
+    while page.next is not None:
+        page = await reader.page("acc", cursor=page.next, limit=4, order=order)
+        seen += shown(page)
+    assert seen == [work.record_id for number, work in enumerate(inwards) if number != 1]
 
 
 async def test_of_many_large_records_that_are_read_at_once_the_largest_are_left_out(
