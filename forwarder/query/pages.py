@@ -109,8 +109,8 @@ def _single(parameters: Parameters, name: str, read: Callable[[str, str], T | Fa
 def _property_id(name: str, text: str) -> str | Fault:
     if len(text) > LONGEST_PROPERTY_ID:
         return Fault(f"/{name}", "too_long", f"must have at most {LONGEST_PROPERTY_ID} characters")
-    if not _PROPERTY_ID.fullmatch(text):
-        return Fault(f"/{name}", "invalid_value", "must not be empty, nor contain the character U+0000")
+    if not _PROPERTY_ID.fullmatch(text) or "\N{REPLACEMENT CHARACTER}" in text:  # the bytes of another encoding
+        return Fault(f"/{name}", "invalid_value", "must be in UTF-8, not empty, and without the character U+0000")
     return text
 
 

@@ -155,8 +155,10 @@ class Changes:
             for account, record in found
             if read_range.beginning or (since is not None and str(record["updatedAt"]) >= iso(since))
         ]
-        self._known = {record["requestId"]: record["updatedAt"] for _, record in found}
-        yield await self._events_of(news)
+        events = await self._events_of(news)
+        ended = (record for _, record in found if record["status"] in EVENT_TYPES)
+        self._known = {record["requestId"]: record["updatedAt"] for record in ended} | self._known
+        yield events
         while True:
             await self.clock.sleep(_PAUSE_SECONDS)
             earliest, began = began - _OVERLAP, self.clock.now()

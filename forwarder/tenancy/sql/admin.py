@@ -134,7 +134,8 @@ class TenancyAdmin:
         new = insert_into(self._engine, api_keys).values(
             id=key.id, workspace_id=workspace_id, token_hash=token_hash(token), test=test, **_columns(whole)
         )
-        async with self._changing("key.add", workspace=workspace_id, test=test, **_texts(terms)) as connection:
+        about = {"test": test, **_texts({"scopes": key.scopes, **terms})}
+        async with self._changing("key.add", workspace=workspace_id, **about) as connection:
             await _require_workspace(connection, workspace_id)
             await connection.execute(new)
             tell(target=key.id)

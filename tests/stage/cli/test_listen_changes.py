@@ -134,6 +134,15 @@ async def test_a_cancellation_is_told_by_what_came_of_it(service: Service) -> No
         assert await looks.kinds() == [("cancellation_refused", "a"), ("cancelled", "b")]
 
 
+async def test_what_was_not_told_before_its_cancellation_was_asked_for_is_told(service: Service) -> None:
+    service.has(submission("a", 1, "CONFIRMED", "REQUESTED"), submission("b", 1, "PENDING"))
+    async with looking(service, BEGINNING) as looks:
+        assert await looks.kinds() == [("confirmed", "a")]
+        service.has(submission("b", 3, "CONFIRMED", "REQUESTED"))
+        assert await looks.kinds() == [("confirmed", "b")]
+        assert await looks.kinds() == []
+
+
 async def test_it_begins_where_it_is_told_and_looks_back_a_while(service: Service) -> None:
     service.has(submission("a", 1), submission("b", 5))
     async with looking(service, BEGINNING) as looks:

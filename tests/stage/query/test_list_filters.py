@@ -121,7 +121,7 @@ async def test_others_see_none_of_it(house: Stages) -> None:
 
 INVALID = {
     "status": ["", "confirmed", "DONE", "CONFIRMED,", "CONFIRMED,,PENDING", "CONFIRMED PENDING", "CONFIRMED,DONE"],
-    "propertyId": ["", "%20", "%00", "P%00"],
+    "propertyId": ["", "Z%FCrich", "%20", "%00", "P%00"],
     "updatedSince": [
         *("", "2027-01-01", "2027-01-01T10:00:00", "2027-01-01T10:00Z", "1767225600", "now", "2027-13-01T00:00:00Z"),
         *("2027-01-01T10:00:00+02:00", "2027-01-01T25:00:00Z", "2027-W01-1T00:00:00Z", "2027-01-01T00:00:00%2B24:00"),
