@@ -25,7 +25,7 @@ from forwarder.pms.responses.record import (
     record_fields,
     shortened,
 )
-from forwarder.pms.responses.refusals import PRICE_AND_CARD, REFUSALS, Meaning, outcome_of_message, refusal
+from forwarder.pms.responses.refusals import PRICE_AND_CARD, REFUSALS, Meaning, never_a_no, outcome_of_message, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.json_text import json_text
@@ -114,6 +114,7 @@ __all__ = [
     "json_number",
     "json_text",
     "names_another",
+    "never_a_no",
     "no_token",
     "not_understood",
     "objects",

@@ -126,7 +126,9 @@ class GenericAdapter:
             detail = "The PMS is out of service, and says that it did nothing (HTTP 503)."
             return sdk.Deferred("pms_unavailable", detail, sdk.retry_after(response, self._clock.now()))
         if status in _REFUSING or (status in _PERHAPS_REFUSING and code in sdk.REFUSALS):
-            return sdk.refusal(booking, code, _words(problem))
+            said = _words(problem)
+            unsaid = None if code in sdk.REFUSALS else sdk.never_a_no(said)
+            return sdk.outcome_of_message(unsaid or code, said, booking)
         return sdk.unexpected(response, self._clock.now())
 
 

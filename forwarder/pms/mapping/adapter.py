@@ -1,6 +1,7 @@
 """The adapter for PMSs that a mapping describes."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, Final
 
@@ -45,9 +46,9 @@ from forwarder.pms.mapping.response import (
     answer_to,
     body_of,
     confirmed_by_id,
-    counts_some,
     ends_unclearly,
     found_among,
+    hides_some,
     hides_what_is_ours,
     id_of,
     is_ours,
@@ -80,7 +81,7 @@ from forwarder.reservation.outcome import (
 _NOT_FOUND: Final = {"propertyId": "property_not_found", "roomId": "room_not_found"}
 _NOT_MAPPED: Final = Deferred("mapping_lacks_it", "The account's mapping does not say how this is asked.")
 _CONTRADICTS_ITSELF: Final = Deferred(
-    "pms_answer_not_understood", "The PMS lists no reservations, and says that there are some."
+    "pms_answer_not_understood", "The PMS says that there are more reservations than it lists."
 )
 _MEANINGS: Final = {
     UNAUTHORIZED: Meaning.UNAUTHORIZED,
@@ -243,11 +244,12 @@ class MappedAdapter:
             if isinstance(looked, tuple) and looked[0]:
                 detail = "The PMS was asked for our reference, and answered with reservations that do not carry it."
                 return Deferred("pms_answer_not_understood", detail)
-            if isinstance(looked, tuple) and counts_some(looked[1]):
+            if isinstance(looked, tuple) and hides_some(looked[1], 0):
                 return _CONTRADICTS_ITSELF
             return Absent() if isinstance(looked, tuple) else looked
         first = {"page": str(pages.first), "offset": "0"}.get(pages.by)
         step = None if pages.first_unsaid else first
+        known: set[str | None] = set()
         seen, count = 0, None
         unclear: Deferred | None = None
         for number in range(1, pages.most + 1):
@@ -255,24 +257,31 @@ class MappedAdapter:
             if not isinstance(looked, tuple):
                 return (unclear or looked) if isinstance(looked, Absent) else looked
             items, body = looked
-            if unclear is None:  # ours may be among these without being recognised, or on a later page
-                alike = [item for item in items if may_have_lost_its_reference(mapping, item, booking)]
-                unclear = looks_alike([id_of(mapping.reservation, item) for item in alike]) if alike else None
-                if any(hides_what_is_ours(mapping, item) for item in items):
-                    detail = "The PMS shows reservations without what ours is known by."
-                    unclear = Deferred("pms_scope_too_small", detail)
+            unclear = unclear or self._not_conclusive(items, known, booking)
+            known |= {id_of(mapping.reservation, item) for item in items}
             seen += len(items)
             if number == 1 or pages.by != "lastId":  # by last id, later pages may count only what follows
                 shown = None if pages.count is None else value_at(body, pages.count)
                 count = shown if isinstance(shown, int) and not isinstance(shown, bool) else None
             if ends_unclearly(pages, items, body, number if pages.by == "page" else seen, count):
                 return unclear or Deferred("pms_answer_not_understood", "Where the PMS's list ends is not clear.")
-            if not seen and counts_some(body):
-                return _CONTRADICTS_ITSELF
             step = self._next_page(pages, items, body, number, seen, count)
+            if step is None and hides_some(body, seen):
+                return unclear or _CONTRADICTS_ITSELF
             if step is None:
                 return unclear or Absent()
         return unclear or Deferred("pms_lists_too_much", f"The PMS lists more than {pages.most} pages.")
+
+    def _not_conclusive(self, items: list[Any], known: AbstractSet[str | None], booking: Booking) -> Deferred | None:
+        """Why no page can prove ours absent, after one with `items`; `known`: the ids on earlier pages."""
+        mapping, ids = self._mapping, [id_of(self._mapping.reservation, item) for item in items]
+        if any(hides_what_is_ours(mapping, item) for item in items):
+            return Deferred("pms_scope_too_small", "The PMS shows reservations without what ours is known by.")
+        if alike := [item for item in items if may_have_lost_its_reference(mapping, item, booking)]:
+            return looks_alike([id_of(mapping.reservation, item) for item in alike])
+        if ids and known >= set(ids):
+            return Deferred("pms_answer_not_understood", "The PMS lists the same reservations on several pages.")
+        return None
 
     async def _look(self, find: Find, asked: Asked, send: Send) -> LookupOutcome | Tentative | tuple[list[Any], Any]:
         """The outcome for ours; or, if it is not among the reservations that are shown, these and the body."""
@@ -383,8 +392,17 @@ class MappedAdapter:
                 return self._ruled(rule, answer.response, answer.body, booking)
             case None:
                 return self._put_off_by_status(answer.response, booking)
-            case _:
+            case _ if self._shows_id(answer.body):
                 return not_understood(answer.response)
+            case _:
+                return refused_in_words(answer.response, booking) or not_understood(answer.response)
+
+    def _shows_id(self, body: object) -> bool:
+        """Whether a response has a reservation's id: then something may have been made all the same."""
+        create, shown = self._mapping.create, self._mapping.reservation
+        ids = [value_at(body, create.id)] if create.id is not None else []
+        ids += [value_at(value_at(body, path), shown.id) for path in (create.reservation, "")]
+        return any(identifier(one) not in (None, "0") for one in ids)
 
     def _has_ended(self, response: Response) -> bool:
         """Whether a token has expired; not if one of the rules reads something else in the response."""

@@ -280,8 +280,13 @@ RecordName = Literal[
 _STATES: Final = ("confirmed", "tentative", "cancelled")
 
 
+def _plain(word: str) -> str:
+    """`No-Show` and `no_show`, `canceled` and `Cancelled` are the same."""
+    return re.sub(r"[\s_-]", "", word.casefold()).replace("cancelled", "canceled")
+
+
 class States(Table):
-    """The PMS's words for the status of a reservation, ignoring case. Any other word decides nothing."""
+    """The PMS's words for the status of a reservation, ignoring case, spaces and hyphens. Any other word decides nothing."""
 
     path: JsonPath
     """Where the word is."""
@@ -298,12 +303,12 @@ class States(Table):
 
     def meant_by(self, word: str) -> str:
         """The state that a word means; empty for an unknown word."""
-        said = word.casefold()
-        return next((state for state in _STATES if said in map(str.casefold, getattr(self, state))), "")
+        said = _plain(word)
+        return next((state for state in _STATES if said in map(_plain, getattr(self, state))), "")
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        words = [word.casefold() for state in _STATES for word in getattr(self, state)]
+        words = [word for state in _STATES for word in set(map(_plain, getattr(self, state)))]
         if len(words) != len(set(words)):
             raise nonsense("a word stands for one of confirmed, cancelled, or tentative")
         return self

@@ -24,6 +24,7 @@ from forwarder.reservation.request import CURRENCY_DECIMALS, json_number
 
 _LINES: Final = {"basePrice": "Room rate", "fee": "Fees", "tax": "Taxes", "discount": "Discounts"}
 _ECHO: Final = Echo("arrival", "departure", "price", "email")
+_MORE: Final = ("hasMore", "has_more", "hasNext", "has_next", "hasNextPage", "has_next_page")
 _COUNTS: Final = (
     "total",
     "count",
@@ -186,10 +187,15 @@ def ends_unclearly(pages: Pages, items: Sequence[Any], body: Any, read: int, cou
     return not isinstance(more, bool) or (more and not items and pages.by == "lastId")
 
 
-def counts_some(body: Any) -> bool:
-    """Whether a body without reservations counts some, under the usual names."""
+def hides_some(body: Any, seen: int) -> bool:
+    """Whether the last page of a list counts more than the `seen` reservations, or says that more follow, under usual names."""
     places = [body, *(body.get(name) for name in ("meta", "pagination", "paging"))] if isinstance(body, dict) else []
-    return any((decimal(place.get(name)) or 0) > 0 for place in places if isinstance(place, dict) for name in _COUNTS)
+    return any(
+        any(place.get(name) is True for name in _MORE)
+        or any((decimal(place.get(name)) or 0) > seen for name in _COUNTS)
+        for place in places
+        if isinstance(place, dict)
+    )
 
 
 def found_among(

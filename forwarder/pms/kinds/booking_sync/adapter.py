@@ -189,7 +189,8 @@ class BookingSyncAdapter:
                     return sdk.refusal(booking, "pms_refused", "The PMS made the booking as a cancelled one.")
                 return sdk.not_understood(response, str(one.id))
             case HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.CONFLICT:
-                return sdk.refusal(booking, *refusal_in(response))
+                code, said = refusal_in(response)
+                return sdk.outcome_of_message(sdk.never_a_no(said) or code, said, booking)
             case HTTPStatus.NOT_FOUND if not self._options.strict_bookings:
                 # Not a wrong base URL: the client was created under it.
                 return sdk.refusal(booking, "property_not_found", "")

@@ -177,13 +177,14 @@ async def look_up(api: BookingSyncApi, booking: sdk.Booking, send: sdk.Send, *, 
         bookings = bookings_in(response) if response.status_code == HTTPStatus.OK else None
         if bookings is None:
             return sdk.harmless(api.unexpected(response))
+        repeated = bool(bookings) and {each.id for each in bookings} <= {each.id for each in shown}
         shown += bookings
         booked = {each.id: each for each in bookings if each.is_ours(booking) and each.status == "Booked"}
         if booked:
             first, *others = booked
             return sdk.Confirmed(str(first), booked[first].record(), doubles=tuple(map(str, others)))
         pages = sdk.whole_number(response.header("x-total-pages") or "")
-        if not bookings and page < (pages or 0):
+        if repeated or (not bookings and page < (pages or 0)):
             return sdk.harmless(sdk.not_understood(response))
         # Where the PMS does not say how many there are, an empty page ends the list.
         if not bookings or page == pages:

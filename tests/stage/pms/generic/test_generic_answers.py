@@ -276,3 +276,9 @@ async def test_a_key_that_is_known_in_other_words_is_looked_into(items: list[dic
         assert outcome == Confirmed("5", {})
     else:
         assert isinstance(outcome, InDoubt)
+
+
+async def test_words_about_the_server_are_no_refusal_unless_a_code_says_so() -> None:
+    said = {"detail": "The service is unavailable"}
+    assert isinstance(await created(422, said), InDoubt)
+    assert refused(await created(422, {**said, "code": "room_unavailable"})) == "room_unavailable"

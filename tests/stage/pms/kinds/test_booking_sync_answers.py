@@ -189,11 +189,13 @@ async def test_the_rentals_bookings_around_these_nights_are_searched() -> None:
 
 
 async def test_page_by_page() -> None:
-    other = [a_booking(external_reference="other")]
-    lookup, requests = await find(listing(other, pages=3), listing(other, pages=3), listing([a_booking()], pages=3))
+    other, third = ([a_booking(id=number, external_reference="other")] for number in (6, 7))
+    lookup, requests = await find(listing(other, pages=3), listing(third, pages=3), listing([a_booking()], pages=3))
     assert isinstance(lookup, Confirmed)
     assert [request.url.params["page"] for request in requests] == ["1", "2", "3"]
-    assert (await find(*[listing(other, pages=2)] * 4))[0] == Absent()  # read twice: it must not have changed
+    twice = [listing(other, pages=2), listing(third, pages=2)] * 2  # it must not have changed
+    assert (await find(*twice))[0] == Absent()
+    assert isinstance((await find(*[listing(other, pages=2)] * 2))[0], Deferred)  # the number of the page is overlooked
     assert (await find(listing([])))[0] == Absent()
 
 
@@ -324,3 +326,9 @@ async def test_an_id_that_is_none_of_the_vendors_is_not_asked_for(pms_id: str) -
     assert isinstance(refused, Rejected)
     assert refused.problem.code == "cancellation_refused"
     assert requests == []
+
+
+async def test_words_about_the_server_are_no_refusal() -> None:
+    outcome = await booked(422, {"errors": {"base": ["The service is unavailable, try again later"]}})
+    assert isinstance(outcome, InDoubt)
+    assert isinstance(await booked(422, {"errors": {"base": ["is not available"]}}), Rejected)

@@ -191,7 +191,7 @@ async def test_one_that_is_held_comes_before_one_that_was_cancelled() -> None:
         ([listing(a_reservation(status="cancelled"))], "cancelled_in_pms"),
         ([listing(a_reservation(status="inquiry"))], "pms_still_working"),
         ([listing({"id": 7, "status": "new"})], "pms_scope_too_small"),
-        ([listing(OTHER, count=9999)] * 20, "pms_lists_too_much"),
+        ([listing({**OTHER, "id": 100 + number}, count=9999) for number in range(20)], "pms_lists_too_much"),
         ([listing({"status": "new", "customerUserId": None})], "pms_answer_not_understood"),
         ([listing("what?")], "pms_answer_not_understood"),
         ([success({})], "pms_answer_not_understood"),

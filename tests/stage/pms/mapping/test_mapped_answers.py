@@ -117,6 +117,18 @@ async def test_a_200_that_says_yes_is_one(flag: dict[str, Any]) -> None:
     assert await created({"create": {**SHOWN["create"], "id": "id"}}, 200, {"id": 77, **flag}) == Confirmed("77")
 
 
+async def test_a_200_that_refuses_in_words_and_shows_no_id_is_a_refusal_if_it_is_repeated() -> None:
+    said = {"success": False, "message": "The dates are not available"}
+    for mapping in (SHOWN, {"create": {"path": "/b", "id": "id"}}):
+        assert deferred(await created(mapping, 200, said)) == "pms_refused_in_words"
+        assert isinstance(await created(mapping, 200, {"success": False}), InDoubt)
+        assert isinstance(await created(mapping, 200, {"success": False, "message": "Timed out"}), InDoubt)
+        for with_id in ({**said, "id": 7}, {**said, "result": {"id": 7}}):
+            assert isinstance(await created(SHOWN, 200, with_id), InDoubt)
+    cancelling = {"method": "POST", "path": "/b/{pmsReservationId}", "success": {"status": [200], "has": ["done"]}}
+    assert deferred(await cancelled({**SHOWN, "cancel": cancelling}, 200, said)) == "pms_refused_in_words"
+
+
 @for_each("count", [{"total": 3}, {"count": "1"}, {"meta": {"total_count": 2}}])
 async def test_an_empty_list_that_counts_reservations_proves_nothing(count: dict[str, Any]) -> None:
     paged = {**FILTERED, "find": {"path": "/b", "items": "data", "pages": {"query": "page"}}}
@@ -251,6 +263,7 @@ async def test_of_a_success_by_status_alone_a_rule_tells_the_exceptions() -> Non
         ({"state": "Booked", "ref": None}, Confirmed),
         ({"state": "Declined"}, Rejected),
         ({"state": "cancelled"}, Rejected),
+        ({"state": " Canceled"}, Rejected),
         ({"state": "Pending"}, InDoubt),
         ({"state": ["Booked"]}, InDoubt),
         ({}, InDoubt),
@@ -364,7 +377,8 @@ async def test_a_list_without_a_filter_is_gone_through_to_its_end() -> None:
     assert await found(LODGIFY_LIKE, page, (200, {"items": [OTHER, MINE]})) == Confirmed("5")
     assert await found(LODGIFY_LIKE, page, NO_MORE) == Absent()
     assert await found(LODGIFY_LIKE, NO_MORE) == Absent()
-    assert deferred(await found(LODGIFY_LIKE, page)) == "pms_lists_too_much"
+    pages = [(200, {"items": [{**OTHER, "id": number}]}) for number in range(1000, 1050)]
+    assert deferred(await found(LODGIFY_LIKE, *pages)) == "pms_lists_too_much"
 
 
 async def test_a_list_that_hides_references_says_nothing() -> None:

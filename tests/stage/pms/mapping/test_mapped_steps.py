@@ -71,28 +71,31 @@ async def find(mapping: Any, pms: Asked) -> Any:
         return await opened.find(booking())
 
 
+THIRD: dict[str, Any] = {**OTHER, "id": 2}
+
+
 @for_each(
     ("pages", "answers", "queries"),
     [
         (
             {"query": "page", "first": 0, "count": "pages"},
-            [{"data": [OTHER], "pages": 2}, {"data": [OTHER], "pages": 2}],
+            [{"data": [OTHER], "pages": 2}, {"data": [THIRD], "pages": 2}],
             [{"page": ["0"]}, {"page": ["1"]}],
         ),
         ({"query": "page"}, [{"data": [OTHER]}, {"data": []}], [{"page": ["1"]}, {"page": ["2"]}]),
         (
             {"by": "offset", "query": "skip", "count": "total"},
-            [{"data": [OTHER, OTHER], "total": 3}, {"data": [OTHER], "total": 3}],
+            [{"data": [OTHER, THIRD], "total": 3}, {"data": [{**OTHER, "id": 3}], "total": 3}],
             [{"skip": ["0"]}, {"skip": ["2"]}],
         ),
         (
             {"by": "cursor", "query": "after", "next": "next"},
-            [{"data": [OTHER], "next": "c/7"}, {"data": [], "next": "c8"}, {"data": [OTHER], "next": None}],
+            [{"data": [OTHER], "next": "c/7"}, {"data": [], "next": "c8"}, {"data": [THIRD], "next": None}],
             [{}, {"after": ["c/7"]}, {"after": ["c8"]}],
         ),
         (
             {"by": "lastId", "query": "after", "count": "total"},
-            [{"data": [OTHER], "total": 2}, {"data": [OTHER], "total": 1}],
+            [{"data": [OTHER], "total": 2}, {"data": [THIRD], "total": 1}],
             [{}, {"after": [str(OTHER["id"])]}],
         ),
         (
@@ -117,7 +120,7 @@ async def test_every_page_is_read_before_it_is_absent(pages: Any, answers: list[
 @pytest.mark.parametrize(
     ("answers", "reason"),
     [
-        ([(200, {"data": [OTHER], "next": str(n)}) for n in range(20)], "pms_lists_too_much"),
+        ([(200, {"data": [{**OTHER, "id": n}], "next": str(n)}) for n in range(20)], "pms_lists_too_much"),
         ([(200, {"data": [{"id": 1, "state": "Booked"}]})], "pms_scope_too_small"),
         ([(200, {"data": [OTHER], "next": "2"}), (500, {})], "pms_failed"),
     ],
@@ -141,6 +144,23 @@ async def test_a_list_that_is_not_read_to_its_end_says_nothing(answers: list[Any
     ],
 )
 async def test_a_list_that_contradicts_itself_about_its_end_says_nothing(pages: Any, answers: list[Any]) -> None:
+    found = await find(paged(**pages), Asked(*((200, answer) for answer in answers * 2)))
+    assert isinstance(found, Deferred)
+    assert found.reason == "pms_answer_not_understood"
+
+
+@for_each(
+    ("pages", "answers"),
+    [
+        ({"query": "p", "count": "n"}, [{"data": [OTHER], "n": 2}, {"data": [OTHER], "n": 2}]),
+        ({"by": "offset", "query": "o", "count": "n"}, [{"data": [OTHER, THIRD], "n": 4}] * 2),
+        ({"query": "p"}, [{"data": [OTHER], "total": 9}, {"data": [], "total": 9}]),
+        ({"query": "p"}, [{"data": [OTHER]}, {"data": [], "meta": {"total_items": 2}}]),
+        ({"query": "p", "count": "n"}, [{"data": [OTHER], "n": 1, "has_more": True}]),
+        ({"by": "cursor", "query": "c", "next": "n"}, [{"data": [OTHER], "n": None, "pagination": {"hasMore": True}}]),
+    ],
+)
+async def test_a_list_that_stands_still_or_ends_too_soon_says_nothing(pages: Any, answers: list[Any]) -> None:
     found = await find(paged(**pages), Asked(*((200, answer) for answer in answers * 2)))
     assert isinstance(found, Deferred)
     assert found.reason == "pms_answer_not_understood"
