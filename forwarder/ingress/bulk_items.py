@@ -57,7 +57,7 @@ def lines(body: bytes) -> Iterator[tuple[int, bytes]]:
 
 def looks_like_lines(body: bytes) -> bool:
     """Whether `body` looks like NDJSON: several objects, one per line, instead of an array."""
-    return _LIKELY_LINES.match(body) is not None
+    return _LIKELY_LINES.match(body, 0, _MAX_SCANNED) is not None
 
 
 def begins_array(body: bytes) -> bool:
@@ -119,14 +119,12 @@ def _end_of_element(body: bytes, begin: int) -> Generator[None, None, int]:
     """The position of the comma or bracket that ends the element. Yields None from time to time. Raises `MalformedJson`."""
     at, depth, steps = begin, 1, 0
     while depth:
-        step = (_BRACKET_OR_COMMA if depth == 1 else _BRACKET).match(body, at)
+        step = (_BRACKET_OR_COMMA if depth == 1 else _BRACKET).match(body, at, begin + _MAX_SCANNED)
         if step is None or step.end() == at:
-            raise MalformedJson("the array has no end")
+            raise MalformedJson(f"it has no end, or none within {_MAX_SCANNED} bytes")
         at, mark = step.end(), step[1]
         if depth > _MAX_DEPTH:
             raise MalformedJson("it is nested too deeply")
-        if at - begin > _MAX_SCANNED:
-            raise MalformedJson(f"it does not end within {_MAX_SCANNED} bytes")
         if mark in {b"[", b"{"}:
             depth += 1
         elif mark in {b"]", b"}"}:

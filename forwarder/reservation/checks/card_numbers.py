@@ -105,9 +105,10 @@ _CODE_BY_NAME: Final = re.compile(
     rf"|(?<![0-9*])(?P<before>[0-9]{{3,4}})[^0-9A-Za-z]{{0,3}}\bcv[vcn]\b(?!{_BETWEEN}[0-9*]{{3}})",
     re.IGNORECASE,
 )
-# Doors have codes too: these words count only in a text with a card number.
+# Doors have codes too: these words count only in a text with a card number. A limit to how many follow each other keeps the time
+# linear.
 _CODE_BESIDE_NUMBER: Final = re.compile(
-    r"\b(?:(?:card |security |verification |sicherheits|kartenprüf|prüf|c[oó]digo de )+(?:code|value|number|nummer|ziffer|"
+    r"\b(?:(?:card |security |verification |sicherheits|kartenprüf|prüf|c[oó]digo de ){1,4}(?:code|value|number|nummer|ziffer|"
     rf"seguridad)?|csc|cid|code|cryptogramme){_BETWEEN}{_CODE}",
     re.IGNORECASE,
 )

@@ -106,6 +106,8 @@ _BEYOND_ALL_BOUNDS: Final = 2**64
 def _exact(text: str) -> int | float:
     """The number in `text`, exact if it is whole and within all bounds; else the nearest float."""
     nearest = float(text)
+    if not nearest:  # its exponent may be beyond those of a Decimal
+        return 0
     if abs(nearest) >= _BEYOND_ALL_BOUNDS:
         return -_BEYOND_ALL_BOUNDS if nearest < 0 else _BEYOND_ALL_BOUNDS
     exact = Decimal(text)

@@ -136,9 +136,9 @@ _SIXTY: Final = 60
 _USUAL_TIME = re.compile(r"(?:[01][0-9]|2[0-3]):[0-5][0-9]")
 _HALF: Final = r"(?:([ap])\.?m?\.?)?"
 _ZONE: Final = r"(?:z|[+-]\d\d:?\d\d)?"
-# Common notations of times. At most nine digits: longer numbers are no times.
+# Common notations of times. At most nine digits: longer numbers are no times. Blanks are possessive, so that the time is linear.
 _CLOCK_TIME = re.compile(
-    rf"\s*(\d{{1,9}})\s*[:.h]\s*(\d{{1,9}})(?:\s*[:.]\s*(\d\d)(?:[.,]\d+)?)?\s*{_HALF}\s*h?{_ZONE}\s*",
+    rf"\s*+(\d{{1,9}})\s*+[:.h]\s*+(\d{{1,9}})(?:\s*+[:.]\s*+(\d\d)(?:[.,]\d+)?)?\s*+{_HALF}\s*+h?{_ZONE}\s*+",
     re.ASCII | re.IGNORECASE,
 )
 _HOUR = re.compile(r"\s*(\d{1,9})\s*(?:([ap])\.?m\.?|h)\s*", re.ASCII | re.IGNORECASE)

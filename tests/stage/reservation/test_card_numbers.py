@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from forwarder.reservation.checks.card_numbers import (
+    _CODE_BESIDE_NUMBER,
     MAX_EXAMINED,
     digits_of,
     find,
@@ -171,6 +172,16 @@ def steps(piece: str, length: int) -> int:
 def test_a_text_of_twice_the_length_takes_twice_the_steps(piece: str) -> None:
     assert steps(piece, 4_000) <= 2.2 * steps(piece, 2_000) + 100
     assert steps(piece, 4_000) <= 40 * 4_000
+
+
+@for_each("word", ["card ", "verification ", "código de "])
+def test_the_words_of_a_code_are_not_read_again_from_each_of_them(word: str) -> None:
+    """A row of them took the square of its length."""
+    [*_, code] = find(f"4111 1111 1111 1111, {word * 2_000}code 123")
+    assert code.what == "security_code"
+    found = _CODE_BESIDE_NUMBER.search(f"{word * 100}code 123")
+    assert found is not None
+    assert len(found[0]) <= 80
 
 
 def test_the_part_beyond_is_not_examined() -> None:

@@ -172,3 +172,11 @@ def test_none_becomes_an_exponent(field: str) -> None:
 def test_what_can_be_no_exact_number_is_refused(field: str) -> None:
     [fault] = _published("booking-engine", field, "9007199254740993.5")
     assert (fault.pointer, fault.code) == ("/" + field.replace(".", "/"), "inexact_number")
+
+
+@for_each("other", ["1e-99999999999999999999", "0e99999999999999999999", "-1e-400", "1e99999999999999999999"])
+def test_beside_a_long_whole_number_any_other_is_read(other: str) -> None:
+    body = json.dumps({**BOOKING_ENGINE, "propertyId": "@", "unknown": "#"})
+    read = read_request("booking-engine", body.replace('"@"', "9007199254740993.0").replace('"#"', other).encode())
+    assert not isinstance(read, list)
+    assert read.request.property_id == 9007199254740993

@@ -122,6 +122,12 @@ def test_a_time_that_no_clock_shows_is_refused(time: str | float) -> None:
     assert not is_possible(time)
 
 
+@for_each("time", ["1:1{}x", "1{}:{}1{}x", "1:1:11{}pm{}h{}x", "{}1{}x"])
+def test_blanks_are_read_once(time: str) -> None:
+    """These took the square of their number: hours."""
+    assert is_possible(time.replace("{}", " " * 500_000))
+
+
 @pytest.mark.parametrize("field", ["arrivalEstimatedTime", "departureEstimatedTime"])
 def test_an_impossible_time_is_named(field: str) -> None:
     body = GENERAL | {field: "25:99"}
