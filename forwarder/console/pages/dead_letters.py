@@ -5,15 +5,15 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
 
 from forwarder.console.guard import Visit
 from forwarder.console.recent import Recent
-from forwarder.console.responses import Go, Page, address
+from forwarder.console.responses import Go, Page, address, moment_of
 from forwarder.console.service import ConsoleParts
 from forwarder.operate.submissions.dead_letters import Letter, LetterFilter, LetterState, letters_of
 from forwarder.operate.submissions.replay import Replay, ReplayPlan, plan_replay
@@ -107,7 +107,10 @@ class DeadLetterPages:
         ids = [visit.query("id")] if visit.query("id") else []
         wanted = _wanted(visit.query("account"), visit.query("class"), ids)
         plan = plan_replay([each for each in await self._recent.get() if wanted.includes(each[0])], by_id=bool(ids))
-        selection: Mapping[str, str] = {name: visit.query(name) for name in ("id", "account", "class")}
+        selection: dict[str, str] = {name: visit.query(name) for name in ("id", "account", "class")}
+        if plan.chosen:  # only what is shown is replayed
+            newest = max(letter.set_aside_at for letter, _ in plan.chosen)
+            selection["until"] = (newest + timedelta(microseconds=1)).isoformat()
         values = {"chosen": plan.chosen[:_ROWS], "count": len(plan.chosen), "passed_over": plan.passed_over}
         return Page("replay_preview.html", {**values, "selection": selection, "per_second": _PER_SECOND})
 
@@ -115,6 +118,7 @@ class DeadLetterPages:
         form = visit.form
         ids = [form.text("id")] if form.text("id") else []
         wanted = _wanted(form.text("account"), form.text("class"), ids)
+        wanted = replace(wanted, until=moment_of(form.text("until")))
         plan = plan_replay(await self._letters.find(wanted), by_id=bool(ids))
         if not plan.chosen:
             return Go(address("/dead-letters"), "None of these can be put back now; nothing was changed.")

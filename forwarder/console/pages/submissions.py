@@ -89,6 +89,7 @@ class SubmissionPages:
         values: dict[str, Any] = {"given": given, "do": do, "problem": problem, "whole": whole, "most": _MOST}
         values |= {
             "count": len(chosen),
+            "ids": " ".join(sorted(chosen)),
             "groups": [(dict(group), count) for group, count in groups.most_common()],
             "already": len(plan.settled),
             "refused": Counter(plan.refused.values()).most_common(),
@@ -103,6 +104,8 @@ class SubmissionPages:
         back, do, why = address("/submissions", **given), form.text("do"), form.text("why")
         below = positive(form.text("below"), LARGEST_ID)
         found, _, problem = await self._matches(given, below)
+        shown = set(form.text("ids").split())
+        found = [each for each in found if each.request_id in shown]
         if problem is not None or below is None or do not in _BULK:
             return Go(back, f"Nothing was changed: {problem or 'there is no such action.'}")
         if len(why) > MAX_REASON or "\0" in why:

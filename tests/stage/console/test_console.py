@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from sqlalchemy import update
 
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.console import service
@@ -40,6 +41,7 @@ from forwarder.store.deployment import ProcessRegister, RunningProcess
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.submissions.port import Arrival, ThrottleState, Unstorable
 from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.tables import reservations
 from forwarder.tenancy.access import Access, BadTokens
 from forwarder.tenancy.api_keys import Scope, read_networks
 from forwarder.tenancy.port import Account
@@ -575,6 +577,9 @@ async def test_all_matches_of_a_search_are_tried_now_after_a_preview(console: Co
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', shown))
     # One that came after the preview is not touched.
     late = await taken_in(console, 20, due_at=later, propertyId="p-1")
+    async with console.backend.engine.begin() as connection:  # and one begins to match
+        moved = update(reservations).where(reservations.c.request_id == other).values(property_id="p-1")
+        await connection.execute(moved)
     sent = await console.http.post("/console/bulk", data=fields, headers={"Origin": ORIGIN})
     assert sent.status_code == 303
     assert "3 were made due" in (await console.http.get(sent.headers["location"])).text
@@ -597,16 +602,18 @@ async def test_all_matches_of_a_search_are_cancelled_after_a_preview(console: Co
     shown = (await console.http.get(page)).text
     assert "<h1>Cancel 2?</h1>" in shown
     below = not_none(re.search(r'name="below" value="(\d+)"', shown))[1]
-    await console.send(page, do="cancel", property="p-1", why="the owner sells", below=below)
+    ids = not_none(re.search(r'name="ids" value="([^"]+)"', shown))[1]
+    await console.send(page, do="cancel", property="p-1", why="the owner sells", below=below, ids=ids)
     topic = console.backend.settings.topics.requests
     messages = [each.message async for batch in read_to_end(console.backend.log, topic) for each in batch]
     asked = [decode_cancellation(each) for each in messages if is_cancellation(each)]
     assert {(each.request_id, each.reason) for each in asked} == {(each, "the owner sells") for each in confirmed}
     # Without a search it would be everything.
     assert "Search for some of them first." in (await console.http.get("/console/bulk?do=cancel")).text
-    await console.send(page, do="cancel", below=below)
-    await console.send(page, do="cancel", property="p-1")
-    await console.send(page, do="nothing", property="p-1", below=below)
+    await console.send(page, do="cancel", below=below, ids=ids)
+    await console.send(page, do="cancel", property="p-1", ids=ids)
+    await console.send(page, do="cancel", property="p-1", below=below)
+    await console.send(page, do="nothing", property="p-1", below=below, ids=ids)
     messages = [each.message async for batch in read_to_end(console.backend.log, topic) for each in batch]
     assert len([each for each in messages if is_cancellation(each)]) == 2
 
@@ -675,6 +682,7 @@ async def test_a_group_of_dead_letters_is_replayed_after_a_preview(console: Cons
     assert "Replay 2 dead letters?" in preview.text
     assert all(each in preview.text for each in ids)
     fields = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', preview.text))
+    await taken_in(console, 3, status=Status.FAILED)  # after the preview
     begun = await console.http.post("/console/dead-letters/replay", data=fields, headers={"Origin": ORIGIN})
     while "In progress." in (shown := await console.http.get(begun.headers["location"])).text:
         await asyncio.sleep(0.02)  # as its page does
