@@ -5,7 +5,7 @@ order, as others do for one PMS id, or one transaction. The other filters are ch
 database can, and the rest here."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice, product
 from operator import eq, ge, lt
 from typing import Any, Final, Literal, NamedTuple
@@ -55,6 +55,7 @@ _MAX_WORDS, _MAX_PATTERN = 20, 1000
 _SKEW: Final = timedelta(minutes=5)
 """The maximum difference between the clocks of ingresses and workers."""
 
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 _AS_STORED: Final = "id record_id request_id workspace_id account_id property_id pms_reservation_id revision api_key_id"
 _WRITTEN: Final = "status arrival_date departure_date attempts accepted_at due_at deadline_at leased_by problem"
 _SUMMARY: Final = columns_of(reservations, f"{_AS_STORED} {_WRITTEN}")
@@ -146,9 +147,9 @@ class Overview:
         # Ids follow the order of ingestion: so the wanted period is a range of ids.
         lowest, first = 0, _LARGEST_ID if before is None else before
         if wanted.accepted_since is not None:
-            lowest = await self._first_ingested(wanted.accepted_since - _SKEW)
+            lowest = await self._first_ingested(max(wanted.accepted_since, _EARLIEST) - _SKEW)
         if wanted.accepted_before is not None:
-            first = min(first, await self._first_ingested(wanted.accepted_before + LONGEST_LAG))
+            first = min(first, await self._first_ingested(min(wanted.accepted_before, _LATEST) + LONGEST_LAG))
         max_rows = limit if exact else max(limit, _CANDIDATES)
         asked = {"before": first, "max_rows": max_rows, BATCH: as_batch(runs_of(wanted, lead))}
         ids = [row.id for row in await self._database.read(candidates(dialect, lead), asked)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -83,6 +83,8 @@ QUERIES: Sequence[tuple[SubmissionQuery, list[int]]] = (
     (SubmissionQuery(reason="said_no", account_id="one"), [4, 2]),
     (SubmissionQuery(accepted_before=NOW + timedelta(minutes=3)), [2, 1]),
     (SubmissionQuery(accepted_since=NOW + timedelta(minutes=11)), [12, 11]),
+    (SubmissionQuery(accepted_before=datetime.max.replace(tzinfo=UTC), account_id="one"), [12, 10, 8, 6, 4, 2]),
+    (SubmissionQuery(accepted_since=datetime.min.replace(tzinfo=UTC), account_id="one"), [12, 10, 8, 6, 4, 2]),
     (SubmissionQuery(pms_reservation_id="pms-6"), [6]),
     (SubmissionQuery(pms_reservation_id="pms-6", workspace_id="other"), []),
     (SubmissionQuery(transaction_id=" T-5"), [5]),
