@@ -64,6 +64,11 @@ async def _refuse(_: Request) -> Response:
     raise _not_encrypted("No credential and no reservation is sent")
 
 
+_SHARED: Final = InDoubt(
+    "pms_answer_not_understood", "The PMS gave several reservations of one request the same id.", made=True
+)
+
+
 class LastResponse:
     """Keeps the last request of a push, and its response unless that was a GET's. The push sends its requests with `send`."""
 
@@ -153,6 +158,10 @@ class ConnectedPms(Struct, frozen=True, eq=False):
             outcomes = [outcome_of(failure)] * len(bookings)
         if len(outcomes) != len(bookings):  # an adapter's bug, for its caller to see
             return outcomes
+        ids = Counter(outcome.pms_reservation_id for outcome in outcomes if isinstance(outcome, Confirmed))
+        outcomes = [
+            _SHARED if isinstance(one, Confirmed) and ids[one.pms_reservation_id] > 1 else one for one in outcomes
+        ]
         return [
             await self._checked(read_words(outcome, one.reference), booking, one)
             for outcome, booking, one in zip(outcomes, bookings, sent, strict=True)

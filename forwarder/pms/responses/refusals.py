@@ -65,42 +65,71 @@ class Meaning(Enum):
     FAILED = auto()
 
 
+def _any(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+_OFF: Final = r"(blocked|suspended|disabled|locked|inactive|expired|closed|not (active|allowed|enabled))"
 _NEVER_A_NO: Final = (
     (
-        re.compile(r"\b(rate|usage|request).?limit|too many requests|\bquota\b|\bapi credits?\b", re.IGNORECASE),
+        _any(
+            r"\b(rate|usage|request)[\s-]?limit(s|ing)?\b(?!ed)|limit of requests|\bquota\b|\bapi credits?\b",
+            r"too many (requests|calls|attempts)|throttl|\bslow down\b",
+        ),
         Meaning.THROTTLED,
     ),
     (
-        re.compile(
-            r"unauthori[sz]ed|not authori[sz]ed|(access|permission)s? (is |was )?(denied|required)"
-            r"|(invalid|expired|missing|unknown|another) (api|access)[\s_-]?(key|token)"
-            r"|(api|access)[\s_-]?(key|token) (is|has|was) |(no|not have|lacks?|insufficient|missing) (the |any )?(\w+ )?permission"
-            r"|\b(your|the|this) (account|subscription|licen[cs]e|ip)\b.{0,40}"
-            r"\b(blocked|suspended|disabled|locked|inactive|expired|closed|not (active|allowed|enabled))"
-            r"|\b(on|in|by) (your|this|the current) (api |subscription )?(plan|subscription)\b",
-            re.IGNORECASE,
+        _any(
+            r"unauthori[sz]ed|not authori[sz]ed|unauthenticated|authentication (is )?(required|failed)|\blog ?in\b",
+            r"(access|permission)s? (is |was )?(denied|required|restricted)|not have access|insufficient scope",
+            r"(no|not have|lacks?|insufficient|missing) (the |any )?(\w+ )?permission|^\W*(403 )?forbidden\W*$",
+            r"(invalid|expired|missing|unknown|another|bad|revoked) (\w+ )?(api.?key|token|signature|credentials?|session)\b",
+            r"\b(api.?key|token|session|credentials?|subscription|trial) (is|has|was|have|are|expired|revoked|invalid)\b",
+            rf"\b(account|licen[cs]e|ip|ip address) (is |has been |was )?{_OFF}",
+            rf"\b(your|the|this) (account|licen[cs]e|ip)\b.{{0,40}}\b{_OFF}",
+            r"\b(ip|address)\b.{0,20}not (allowed|whitelisted|permitted)|not (enabled|active) for (this|your) account",
+            r"\b(on|in|by) (your|this|the current) (api |subscription )?(plan|subscription)\b",
         ),
         Meaning.UNAUTHORIZED,
     ),
     (
-        re.compile(
-            r"internal (server )?(error|exception|failure)|server error|unexpected (\w+ )?(error|exception|failure|response)"
-            r"|unhandled"
-            r"|\bexception\b|went wrong|tim(e|ed)[\s-]?out|\b(again|retry|back) (later|shortly|soon|in (a|some|few|\d+)\b)"
-            r"|\b(service|server|system|gateway|database|back.?end|api|channel manager)s? (is |are |was )?"
-            r"((currently|temporarily) )?(unavailable|not (available|reachable|responding)|down|busy|overloaded|unreachable"
-            r"|under maintenance|in maintenance)|may have been (made|created|booked)|(is|being|still) process(ed|ing)",
-            re.IGNORECASE,
+        _any(
+            r"(internal|server|system|unknown|fatal|unexpected|application|database) (\w+ )?(error|exception|failure|response)",
+            r"\berror( has| was)? occur|error (while |when |in )?processing|went wrong|unhandled",
+            r"exception (occurred|in|at|while)\b",
+            r"(nullpointer|nullreference|illegalstate|runtime|timeout|sql|io)\w*exception|null reference|object reference not set",
+            r"cannot read propert|undefined (index|variable|method|offset)|member function|allowed memory|traceback|sqlstate",
+            r"tim(e|ed)[\s-]?out\b(?! of)|context deadline|^\W*deadline exceeded|operation was cancel|too many connections",
+            r"(unable|failed|not) (to )?connect\b|connection (\w+ )?(failed|refused|reset|closed|lost)|deadlock|lock wait",
+            r"acquire (a |the )?lock|may have been (made|created|booked)|\b(is|being|still) process(ed|ing)\b",
+            r"(performing|scheduled) maintenance|maintenance mode|^\W*temporar(y|ily) (failure|error|unavailable|not available)",
+            r"(^\W*(50\d )?|\b(the|this|our|web|api|http|booking|reservations?|availability|calendar|inventory|pricing|upstream|"
+            r"remote) )(service|server|system|gateway|database|back.?end|api|channel manager)s? (is |are |was )?"
+            r"((currently|temporarily|too) )*(unavailable|not (available|reachable|responding)|down|busy|overloaded|unreachable"
+            r"|(under|in) maintenance)",
+            r"\b(dienst|servicio|service|servizio|serviço|server) (ist |est |está |è )?(derzeit |momentan )?"
+            r"(nicht (verfügbar|erreichbar)|no disponible|indisponible|indisponível|non disponibile)",
         ),
         Meaning.FAILED,
     ),
 )
 """Words that are no refusal of a reservation, though vendors answer a refusal in the same form: "Service unavailable"."""
 
+_LATER: Final = _any(r"\b(again|retry|back) (later|shortly|soon|in (a|some|few|\d+)\b)")
+_OF_THE_STAY: Final = _any(
+    r"\b(dates?|nights?|rooms?|units?|listing|property|apartment|stay|period)\b.{0,200}availab",
+    r"availab.{0,200}\b(dates?|nights?|rooms?|units?|listing|property|apartment|stay|period)\b|\bcard\b.{0,40}declin",
+)
+
 
 def never_a_no(said: str) -> Meaning | None:
     """What a text means that speaks of the server or of the account instead of the reservation; None for any other."""
-    return next((meaning for words, meaning in _NEVER_A_NO if words.search(said[:_MOST_READ]) is not None), None)
+    said = said[:_MOST_READ]
+    for words, meaning in _NEVER_A_NO:
+        if words.search(said) is not None:
+            return meaning
+    put_off = _LATER.search(said) is not None and _OF_THE_STAY.search(said) is None
+    return Meaning.FAILED if put_off else None
 
 
 _MOST_READ: Final = 2_000

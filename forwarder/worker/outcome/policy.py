@@ -19,6 +19,7 @@ A cancelled submission that was surely not made is CANCELLED; `decide_cancellati
 While the pushes of all rows end like this, the rows are not to blame, and none is given up.
 """
 
+import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -123,10 +124,14 @@ SAME_REFUSALS: Final = 3
 """How often in a row a PMS must refuse a submission in the same words, unknown to its adapter, until that counts as its answer."""
 
 
+_WITH_DIGITS: Final = re.compile(r"[^\s\d]*\d\S*")
+
+
 def _came_back_the_same(push: PushContext, action: str) -> bool:
-    """Whether the PMS refused the last `SAME_REFUSALS` attempts of `action` in the same words."""
+    """Whether the PMS refused the last `SAME_REFUSALS` attempts of `action` in the same words. Words with digits, such as times and
+    the numbers of requests, may differ."""
     last = [one for one in push.attempts if one.action == action][-SAME_REFUSALS:]
-    same = {(one.reason, one.detail) for one in last}
+    same = {(one.reason, _WITH_DIGITS.sub("", one.detail or "")) for one in last}
     return len(last) == SAME_REFUSALS and len(same) == 1 and last[0].reason == REFUSED_IN_WORDS
 
 

@@ -135,6 +135,11 @@ async def test_each_item_has_its_own_outcome() -> None:
     assert rejected.problem.request_id == booking(2).reference
 
 
+async def test_one_id_for_two_of_a_batch_is_that_of_neither() -> None:
+    outcomes = await create_many(Vendor(posted(made(81), made(81), made(83))), [booking(1), booking(2), booking(3)])
+    assert [type(outcome) for outcome in outcomes] == [InDoubt, InDoubt, Confirmed]
+
+
 @for_each(
     ("reply", "kind", "reason"),
     [

@@ -163,6 +163,16 @@ def test_the_same_no_in_unknown_words_is_the_answer_the_third_time() -> None:
     assert (final.problem["code"], final.problem["detail"]) == ("pms_refused", "It says: no pets")
 
 
+def test_a_no_is_the_same_although_it_numbers_the_requests() -> None:
+    push = refused_in_words(ROW, 0)
+    for trace in ("8f3a-1", "17b2", "2027-01-01T00:00:00Z"):
+        push.outcome = Deferred("pms_refused_in_words", f"It says: no pets (trace {trace})")
+        push.attempts = with_attempt(push.attempts, "create", "2027-01-01T00:00:00.000Z", 0.1, push.outcome)
+    final = decided(push)
+    assert isinstance(final, Ended)
+    assert final.status is Status.REJECTED
+
+
 def test_the_same_no_to_a_cancellation_keeps_the_reservation() -> None:
     made = PmsReservation("pms-1", {})
     row = replace(ROW, pms_reservation=made)
