@@ -49,13 +49,26 @@ class AddressRule:
     def allows(self, scheme: str, address: str) -> bool:
         if self.private:
             return True
-        # After "%" comes the name of a network interface.
-        parsed = ip_address(address.partition("%")[0])
+        parsed = written_address(address)
         return (self.loopback and parsed.is_loopback) or (scheme == "https" and _is_public(parsed))
 
     def may_allow(self, scheme: str) -> bool:
         """Whether `scheme` is allowed for any address."""
         return scheme == "https" or (scheme == "http" and (self.private or self.loopback))
+
+
+def written_address(host: str) -> IPv4Address | IPv6Address:
+    """The address that `host` is written as, in any form that a resolver takes for one: 127.1, 0x7f000001. Raises `ValueError` for
+    a name."""
+    # After "%" comes the name of a network interface.
+    host = host.partition("%")[0].removesuffix(".")
+    try:
+        return ip_address(host)
+    except ValueError:
+        try:
+            return IPv4Address(socket.inet_aton(host))
+        except OSError:
+            raise ValueError("not an address") from None
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -174,7 +187,7 @@ class ResolvedTargets:
         host = parts.hostname or ""
         if not self._resolves:
             try:
-                ip_address(host)
+                host = str(written_address(host))
             except ValueError:
                 return
         try:

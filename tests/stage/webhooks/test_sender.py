@@ -78,12 +78,14 @@ async def test_a_proxy_carries_what_it_may_and_is_asked_for_nothing_else() -> No
         public = AddressRule()
         async with sender(public, proxy=through) as posting:
             refused = await posting.post("https://bookings.example/hook", {}, b"{}")
-            inner = await posting.post("https://10.0.0.8/hook", {}, b"{}")
+            inner = [
+                await posting.post(f"https://{host}/hook", {}, b"{}")
+                for host in ("10.0.0.8", "127.1", "[::1]", "0xa000008.")
+            ]
             plain = await posting.post("http://bookings.example/hook", {}, b"{}")
-    assert [each.failure for each in (refused, inner, plain) if isinstance(each, NoResponse)] == [
+    assert [each.failure for each in (refused, *inner, plain) if isinstance(each, NoResponse)] == [
         "connect_failed",
-        "address_refused",
-        "address_refused",
+        *["address_refused"] * 5,
     ]
     (head,) = heads
     assert head.startswith(b"CONNECT bookings.example:443 HTTP/1.1\r\n")

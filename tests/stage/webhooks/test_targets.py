@@ -109,6 +109,15 @@ async def test_a_name_that_nobody_knows_is_refused_in_the_same_words_as_one_that
     await targets(rule=PRIVATE).check("https://not-yet.example/")
 
 
+@for_each("host", ["10.0.0.8", "10.8", "167772168", "0xa.0.0.8", "012.0.0.8", "10.0.0.8.", "[fd00::1]"])
+async def test_where_a_proxy_resolves_names_an_address_is_one_however_it_is_written(host: str) -> None:
+    by_proxy = ResolvedTargets(PUBLIC, resolves=False)
+    with pytest.raises(BadTarget, match="public internet"):
+        await by_proxy.check(f"https://{host}/hook")
+    await by_proxy.check("https://8.8.8.8/hook")
+    await by_proxy.check("https://internal.example/hook")
+
+
 async def test_http_is_for_this_machine_or_where_it_is_permitted() -> None:
     assert await refused("http://example.com/", "8.8.8.8") == "https_needed"
     assert await refused("http://example.com/", "8.8.8.8", rule=TRYING) == "https_needed"
