@@ -179,7 +179,7 @@ class TenancyAdmin:
 
     async def put_account(self, account: Account) -> None:
         new = insert_into(self._engine, integration_accounts).values(asdict(account)).on_conflict_do_nothing()
-        async with self._changing("account.add", **_about(account)) as connection:
+        async with self._changing("account.add", **_about(account), base_url=account.base_url) as connection:
             await _require_workspace(connection, account.workspace_id)
             if (await connection.execute(new.returning(integration_accounts.c.id))).one_or_none() is None:
                 raise AlreadyExists(f"There is an account {account.id!r} already.")
