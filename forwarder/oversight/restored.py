@@ -134,13 +134,19 @@ class RecoveryCheck:
                 continue
             try:
                 data = decode_data(consumed.message)
-            except Undecodable:
+                consumed.message.key.decode()
+            except (Undecodable, UnicodeDecodeError):
                 continue
             account_id, status = data.get("integrationAccountId"), data.get("status")
             occurred_at = header(headers, "ce_time")
-            if not isinstance(account_id, str) or not self.vouches(account_id, request_id):
+            if (
+                not isinstance(account_id, str)
+                or not isinstance(status, str)
+                or not self.vouches(account_id, request_id)
+            ):
                 continue
-            if isinstance(data.get("reservation"), dict) and status in _STATUSES and occurred_at is not None:
+            objects = data.get("reservation"), data.get("cancellation") or {}
+            if all(isinstance(each, dict) for each in objects) and status in _STATUSES and occurred_at is not None:
                 found.append(PublishedOutcome(request_id, number, Status(status), occurred_at, consumed, data))
         return found
 

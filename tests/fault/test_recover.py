@@ -6,7 +6,7 @@ import shutil
 import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pydantic_core import from_json, to_json
 from sqlalchemy import func, select
 
 from forwarder.operate.deployment import topic_copy
@@ -33,13 +34,14 @@ from forwarder.store.tables import duplicates, outbox, reservations
 from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.dead_letters import replayed
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.topics.port import Log
+from forwarder.topics.port import ConsumedMessage, Log
 from forwarder.topics.reading import read_to_end
 from tests.fault import test_restore as restore
 from tests.fault.test_restore import HOUSE_SETTINGS, PATIENCE_SECONDS, House, copied
 from tests.support.backends import Backend, slow_on
 from tests.support.log.signers import SIGNER
 from tests.support.worker.worker_bench import fresh, message_of
+from tools.contracts.messages import result_messages
 
 Scene = Callable[["Loss"], Awaitable[None]]
 
@@ -116,11 +118,14 @@ def played(scene: Scene, backend: Backend, log: Log, url: str, request: pytest.F
 # --- what was lost --------------------------------------------------------------------------------------------------------
 
 
-async def failed_then_replayed_and_lost(loss: Loss, account: str) -> Submission:
-    """It failed before the snapshot; after it, it was replayed and made, and the answer never came."""
+async def failed_then_replayed_and_lost(
+    loss: Loss, account: str, *, again: Mapping[str, Any] | None = None
+) -> Submission:
+    """It failed before the snapshot; after it, it was replayed and made, and the answer never came. `again`: the fields of a
+    submission that then repeats it."""
     house = loss.house
     house.pmss.down = True
-    one = await loss.submit(account, deadline_seconds=2)
+    one = await loss.submit(account, deadline_seconds=2, **again or {})
     async with house.worker(loss.engine):
         await house.until(loss.engine, [one], Status.FAILED)
         await house.until_told(1)
@@ -134,6 +139,13 @@ async def failed_then_replayed_and_lost(loss: Loss, account: str) -> Submission:
             return bool(house.pmss.made[one.request_id])
 
         await loss.until(made)
+        if again is not None:
+            await loss.submit(account, reservation=one.reservation, **again)  # in the same partition
+
+            async def ingested() -> bool:
+                return sum((await house.check(loss.engine).committed()).values()) == 3  # it, its replay, its repeat
+
+            await loss.until(ingested)
     house.pmss.silent.clear()
     await loss.lose()
     return one
@@ -356,9 +368,29 @@ def test_a_repetition_of_a_lost_submission_with_an_outcome_is_not_made(
     played(scene, backend, log, migrated_url, request)
 
 
+async def unanswered(loss: Loss, **fields: Any) -> Submission:
+    """One that is made, and whose answer never comes."""
+    loss.house.pmss.silent.set()
+    one = await loss.submit("searched", **fields)
+
+    async def made() -> bool:
+        return one.request_id in loss.house.pmss.unanswered
+
+    await loss.until(made)
+    return one
+
+
 @slow_on("distributed")
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("answered", [True, False])
 def test_a_stay_that_was_booked_again_while_its_cancellation_was_under_way_stays_booked_once(
-    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    answered: bool,
+    known: bool,
+    backend: Backend,
+    log: Log,
+    migrated_url: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     down = True
 
@@ -371,28 +403,63 @@ def test_a_stay_that_was_booked_again_while_its_cancellation_was_under_way_stays
     async def scene(loss: Loss) -> None:
         nonlocal down
         house, same = loss.house, NaturalKey("the same stay", window_seconds=300)
+        if not known:
+            await loss.keep_snapshot()
         first = await loss.submit("searched", natural=same)
         async with house.worker(loss.engine):
             await house.until(loss.engine, [first], Status.CONFIRMED)
             await house.until_told(1)
-        await loss.keep_snapshot()
+        if known:
+            await loss.keep_snapshot()
         asked = CancellationRequest(first.request_id, "searched", first.key, house.clock.now(), None, 1)
         await loss.publish(encode_cancellation(asked))
-        second = await loss.submit("searched", natural=same, accepted_at=house.clock.now())
-        async with house.worker(loss.engine):
-            await house.until(loss.engine, [second], Status.CONFIRMED)
-            await house.until_told(2)
+        again = {"natural": same, "accepted_at": house.clock.now()}
+        async with house.worker(loss.engine, replace(HOUSE_SETTINGS, grace_seconds=0.2)):
+            if answered:
+                second = await loss.submit("searched", **again)
+                await house.until(loss.engine, [second], Status.CONFIRMED)
+                await house.until_told(2)
+            else:
+                second = await unanswered(loss, **again)
+        house.pmss.silent.clear()
         await loss.lose()
         down = False
         async with house.recovery(loss.engine) as recovery:
             done = await recovery.run()
-        assert (done.missing, done.cancellations) == (1, 1)
+        assert (done.missing, done.cancellations) == (1 if known else 2, 1)
         async with house.worker(loss.engine):
             await house.until(loss.engine, [first], Status.CANCELLED)
             await house.until(loss.engine, [second], Status.CONFIRMED)
         assert house.pmss.made == Counter({first.request_id: 1, second.request_id: 1})
 
     played(scene, backend, log, migrated_url, request)
+
+
+@slow_on("distributed")
+def test_what_repeated_a_replayed_submission_is_not_made(
+    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest
+) -> None:
+    async def scene(loss: Loss) -> None:
+        house, same = loss.house, NaturalKey("the same stay", window_seconds=300)
+        first = await failed_then_replayed_and_lost(loss, "searched", again={"natural": same})
+        async with house.recovery(loss.engine) as recovery:
+            done = await recovery.run()
+        assert (done.missing, done.replayed, done.possibly_sent) == (1, 1, 1)
+        async with house.worker(loss.engine):
+            await house.until(loss.engine, [first], Status.CONFIRMED)
+        assert house.pmss.made == Counter({first.request_id: 1})
+
+    played(scene, backend, log, migrated_url, request)
+
+
+@pytest.mark.parametrize("written", [{"key": b"\xff"}, {"value": {"cancellation": "text"}}, {"value": {"status": []}}])
+def test_a_result_that_no_worker_wrote_does_not_stop_it(written: Mapping[str, Any], log: Log, tmp_path: Path) -> None:
+    example = result_messages()[0].example
+    value = to_json({**from_json(example.value), **written.get("value", {})})
+    message = replace(example, key=written.get("key", example.key), value=value)
+    check = replace(House(log).check(open_engine(tmp_path / "unused.sqlite3")), vouches=lambda *_: True)
+    assert check.outcomes([ConsumedMessage("results", 0, 0, 0, example)])
+    assert check.outcomes([ConsumedMessage("results", 0, 1, 0, message)]) == []
 
 
 @pytest.mark.slow
@@ -582,6 +649,44 @@ def test_killed_between_any_two_steps_it_comes_to_the_same_when_it_is_run_again(
         assert len(outcomes) > 15 // stride
         assert all(each == outcomes[0] for each in outcomes)
         assert sum(row[2] for row in outcomes[0].values()) == 3, "the unanswered are possibly sent"
+
+    played(scene, backend, log, migrated_url, request)
+
+
+def test_killed_after_an_outcome_it_still_knows_the_repeats_of_that_submission_when_it_is_run_again(
+    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest
+) -> None:
+    if backend == "distributed":
+        pytest.skip("each step has a copy of the store: of a file")
+
+    async def scene(loss: Loss) -> None:
+        house, same = loss.house, NaturalKey("the same stay", window_seconds=300)
+        await loss.keep_snapshot()
+        first = await loss.submit("searched", natural=same)
+        async with house.worker(loss.engine):
+            await house.until_told(1)
+            await loss.submit("searched", natural=same, reservation=first.reservation)
+            await loss.until(lambda: taken_for_a_duplicate(loss))
+        await loss.lose()
+        start = Path(str(loss.engine.url.database))
+        await loss.engine.dispose()
+        for steps in range(1, 100):
+            own = start.with_name(f"killed-{steps}.sqlite3")
+            shutil.copyfile(start, own)
+            loss.engine = open_engine(f"sqlite+aiosqlite:///{own}")
+            left = [steps]
+            with suppress(Killed):
+                async with house.recovery(loss.engine) as recovery:
+                    recovery.store = cast("StoreRecovery", Dying(recovery.store, left))
+                    await recovery.run()
+            async with house.recovery(loss.engine) as again:
+                again.clock = Impatient()
+                await again.run()
+            rows = await loss.rows()
+            await loss.engine.dispose()
+            assert {each: row[3] for each, row in rows.items()} == {first.request_id: "the same stay"}, f"step {steps}"
+            if left[0] > 0:
+                break
 
     played(scene, backend, log, migrated_url, request)
 

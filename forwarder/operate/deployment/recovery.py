@@ -21,6 +21,7 @@ from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Blame, Fault, Where, by_halves
 from forwarder.process.loops import cancel_all
+from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.evidence import NOTHING_SENT, read_target
 from forwarder.reservation.outcome import Confirmed, InDoubt, Status
 from forwarder.reservation.parsing import moment
@@ -199,8 +200,19 @@ class Recovery:
         await recorder.take_over(await self._others(), now=self.clock.now())
         await self._hold_pending()
         counts = copy.counts()
-        for some in _in_turn(copy.missing()):
+        # What the store has comes first: what it lacks is compared with that, as it was when a worker compared them.
+        for decided in in_batches(copy.decided()):
+            await self._recognise(decided)
+        for requests in in_batches(copy.cancellations(of_missing=False)):
+            await self._cancel(requests)
+        for outcomes in in_batches(copy.outcomes()):
             await self._renew()
+            behind += await self._restore([outcome for outcome, missing in outcomes if not missing])
+        for some in _in_turn(copy.to_restore()):
+            await self._renew()
+            if not some[0].missing:
+                replayed += await self._replay(some)
+                continue
             await by_halves(
                 self._ingest,
                 some,
@@ -211,17 +223,13 @@ class Recovery:
                 refused=_left_out,
                 blame=self._blame,
             )
-            behind += await self._restore([each.outcome for each in some if each.outcome is not None])
+            # Before its outcome: if this process dies in between, the next recovery finds that it lacks the outcome.
             await self._recognise(some)
-        for decided in in_batches(copy.decided()):
-            await self._recognise(decided)
-        await self._cancel_all(copy)
-        for outcomes in in_batches(copy.outcomes()):
-            await self._renew()
-            behind += await self._restore([outcome for outcome, missing in outcomes if not missing])
-        await self._cancel_all(copy)  # once more: some were requested again after one that, by its outcome, had failed
-        for replays in in_batches(copy.replays()):
-            replayed += await self._replay(replays)
+            behind += await self._restore([each.outcome for each in some if each.outcome is not None])
+            await self._cancel([each.cancellation for each in some if each.cancellation is not None])
+        # Once more: some were requested again after one that, by its outcome, had failed.
+        for requests in in_batches(copy.cancellations()):
+            await self._cancel(requests)
         await self._hold_pending()
         possibly_sent = len(await recorder.leased_ids(self._worker_id))
         return _counted(since, counts, behind, possibly_sent, replayed)
@@ -287,14 +295,13 @@ class Recovery:
             target=await self._target(submission.account_id),
         )
 
-    async def _cancel_all(self, copy: TopicCopy) -> None:
-        for requests in in_batches(copy.cancellations()):
-            now = self.clock.now()
-            arrivals = [
-                CancellationArrival(each, now + timedelta(seconds=await self._deadline_seconds(each.account_id)))
-                for each in requests
-            ]
-            await self.recorder.request_cancellations(arrivals, now=now)
+    async def _cancel(self, requests: Sequence[CancellationRequest]) -> None:
+        now = self.clock.now()
+        arrivals = [
+            CancellationArrival(each, now + timedelta(seconds=await self._deadline_seconds(each.account_id)))
+            for each in requests
+        ]
+        await self.recorder.request_cancellations(arrivals, now=now)
 
     async def _restore(self, outcomes: Sequence[PublishedOutcome]) -> int:
         standing = await self.store.standing({each.request_id for each in outcomes}) if outcomes else {}
@@ -358,19 +365,21 @@ def _counted(
     return Recovered(since, missing, behind, possibly_sent, cancellations, known, without_request, replayed)
 
 
-def _in_turn(missing: Iterator[Submitted]) -> Iterator[Sequence[Submitted]]:
-    """Batches in the order of the log. A submission with an outcome ends one before the next with its content: its outcome must be
-    stored, and its content known, when that one is compared with it. So does a failed outcome."""
+def _in_turn(submitted: Iterator[Submitted]) -> Iterator[Sequence[Submitted]]:
+    """Batches in the order of the log, each of missing submissions or of replays. One with an outcome or a cancellation ends a
+    batch before the next with its content: these must be stored, and its content known, when that one is compared with it. So
+    does a failed outcome."""
     batch: list[Submitted] = []
     decided: set[str] = set()
-    for each in missing:
-        content = each.submission.natural and each.submission.natural.key
-        if content in decided:
+    for each in submitted:
+        natural = each.submission.natural
+        alike = set() if natural is None else {natural.key, natural.stay or natural.key}
+        if batch and (alike & decided or each.missing != batch[-1].missing):
             yield batch
             batch, decided = [], set()
         batch.append(each)
-        if content and each.outcome is not None:
-            decided.add(content)
+        if each.outcome is not None or each.cancellation is not None:
+            decided |= alike
         if len(batch) == BATCH or (each.outcome is not None and each.outcome.status in _UNMADE):
             yield batch
             batch, decided = [], set()

@@ -50,6 +50,9 @@ _IS_REPLAY: Final = """r.revision IS NOT NULL AND NOT EXISTS (SELECT 1 FROM requ
 _IS_LAST: Final = """o.lacking AND o.rowid = (SELECT l.rowid FROM outcomes l
     WHERE l.request_id = o.request_id AND l.lacking ORDER BY l.revision DESC, l.rowid DESC LIMIT 1)"""
 _OF_MISSING: Final = "EXISTS (SELECT 1 FROM requests r WHERE r.request_id = o.request_id AND r.lacking)"
+_LACKS: Final = "EXISTS (SELECT 1 FROM requests m WHERE m.request_id = r.request_id AND m.lacking)"
+_IS_FIRST_CANCELLATION: Final = """c.rowid = (SELECT f.rowid FROM requests f WHERE f.request_id = r.request_id AND f.cancels
+    ORDER BY f.timestamp_ms, f.partition, f.place LIMIT 1)"""
 
 
 class NoRoom(Exception):
@@ -57,12 +60,15 @@ class NoRoom(Exception):
 
 
 class Submitted(NamedTuple):
-    """A submission on the requests topic. `outcome`: its last one, if the store lacks that. `replay_of`: if it is a replayed dead
-    letter, the revision of the failure."""
+    """A submission on the requests topic. `missing`: the store lacks it, and this is its first message. `outcome`: its last one, if
+    the store lacks that. `cancellation`: the first request to cancel it. `replay_of`: if it is a replayed dead letter, the revision
+    of the failure."""
 
     message: ConsumedMessage
     submission: Submission
+    missing: bool
     outcome: PublishedOutcome | None
+    cancellation: CancellationRequest | None
     replay_of: int | None
 
 
@@ -106,9 +112,9 @@ class TopicCopy:
         self._leave_out(committed)
         await self._mark_lacking()
 
-    def missing(self) -> Iterator[Submitted]:
-        """The submissions that the store lacks, each once, as it was first."""
-        return self._submitted(_IS_MISSING)
+    def to_restore(self) -> Iterator[Submitted]:
+        """The submissions that the store lacks, each once, as it was first; and the last replay of each submission."""
+        return self._submitted(f"({_IS_MISSING}) OR ({_IS_REPLAY})")
 
     def decided(self) -> Iterator[Submitted]:
         """The submissions that have an outcome which the store lacks."""
@@ -118,9 +124,11 @@ class TopicCopy:
         """The replayed dead letters, the last of each submission."""
         return self._submitted(_IS_REPLAY)
 
-    def cancellations(self) -> Iterator[CancellationRequest]:
-        for row in self._file.execute(f"SELECT {_MESSAGE} FROM requests r WHERE r.cancels {_ORDER}"):
-            yield decode_cancellation(_read(self._topics.requests, row).message)
+    def cancellations(self, *, of_missing: bool = True) -> Iterator[CancellationRequest]:
+        """The requested cancellations; without `of_missing`, only of submissions that the store does not lack."""
+        condition = "r.cancels" if of_missing else f"r.cancels AND NOT {_LACKS}"
+        for row in self._file.execute(f"SELECT {_MESSAGE} FROM requests r WHERE {condition} {_ORDER}"):
+            yield self._cancellation(row)
 
     def outcomes(self) -> Iterator[tuple[PublishedOutcome, bool]]:
         """The last outcome of each submission, if the store lacks it; and whether the store lacks the submission as well."""
@@ -183,12 +191,23 @@ class TopicCopy:
             self._file.executemany("UPDATE requests SET lacking = 1 WHERE rowid = ?", unknown)
 
     def _submitted(self, condition: str) -> Iterator[Submitted]:
-        columns = ", ".join(f"{table}.{name}" for table in "ro" for name in _MESSAGE.split(", "))
-        joined = f"requests r LEFT JOIN outcomes o ON o.request_id = r.request_id AND {_IS_LAST}"
-        for row in self._file.execute(f"SELECT {columns}, r.revision FROM {joined} WHERE {condition} {_ORDER}"):
+        columns = ", ".join(f"{table}.{name}" for table in "roc" for name in _MESSAGE.split(", "))
+        outcomes = f"LEFT JOIN outcomes o ON o.request_id = r.request_id AND {_IS_LAST}"
+        joined = f"requests r {outcomes} LEFT JOIN requests c ON {_IS_FIRST_CANCELLATION}"
+        more = f"{_IS_MISSING}, r.revision"
+        for row in self._file.execute(f"SELECT {columns}, {more} FROM {joined} WHERE {condition} {_ORDER}"):
             message = _read(self._topics.requests, row)
-            outcome = None if row[6] is None else self._outcome(row[6:])
-            yield Submitted(message, decode_submission(message.message), outcome, row[-1])
+            yield Submitted(
+                message,
+                decode_submission(message.message),
+                missing=bool(row[-2]),
+                outcome=None if row[6] is None else self._outcome(row[6:]),
+                cancellation=None if row[12] is None else self._cancellation(row[12:]),
+                replay_of=row[-1],
+            )
+
+    def _cancellation(self, row: Sequence[Any]) -> CancellationRequest:
+        return decode_cancellation(_read(self._topics.requests, row).message)
 
     def _outcome(self, row: Sequence[Any]) -> PublishedOutcome:
         (outcome,) = self._check.outcomes([_read(self._topics.results, row)])
