@@ -9,8 +9,9 @@ notifier is killed is due again when its claim expires.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
@@ -26,10 +27,15 @@ from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.codec import Undecodable, is_outcome
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
+from forwarder.topics.reading import read_last
 
 _log = structlog.get_logger(__name__)
 
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
+
+_LOOKED_AT: Final = 1_000
+"""Events of each partition, as workers look at."""
+_LOST_FOR: Final = timedelta(hours=1)
 
 T = TypeVar("T")
 
@@ -76,6 +82,15 @@ class Intake:
         if not queued and len(messages) < settings.intake_batch:
             # Without subscribers an occasional batch is enough: each costs a commit.
             await self._parts.clock.sleep(settings.idle_seconds)
+
+    async def queue_again(self) -> None:
+        """Queues the newest events, of which a database that took over may lack the deliveries, although their offsets are
+        committed. Those that it has are recognised."""
+        since_ms = int((self._parts.clock.now() - _LOST_FOR).timestamp() * 1000)
+        newest = await read_last(self._parts.log, self._parts.topics.results, _LOOKED_AT)
+        events = [(message, event) for message, event in _decoded(newest) if event and message.timestamp_ms >= since_ms]
+        for first in range(0, len(events), self._parts.settings.intake_batch):
+            await self._queue_wanted(events[first : first + self._parts.settings.intake_batch])
 
     async def _queue_wanted(self, events: Sequence[tuple[ConsumedMessage, Event]]) -> Sequence[NewDelivery]:
         endpoints = await self._parts.endpoints.enabled_of({event.workspace_id for _, event in events})
@@ -130,6 +145,7 @@ class Notifier:
         """Of the loop whose step does not return while it works."""
         self._dispatcher = EndpointDispatcher(parts, Poster(parts))
         self._intake = Intake(parts, start=self._dispatcher.start)
+        self._changes = parts.queue.changes
 
     def consuming(self) -> bool:
         return self._consumer is not None
@@ -170,7 +186,12 @@ class Notifier:
                 self._consumer = None
 
     async def _sweep(self) -> None:
-        """Starts runs for due deliveries: retries, and those that other notifiers queued or left behind."""
+        """Starts runs for due deliveries: retries, and those that other notifiers queued or left behind. In another database first
+        queues what that may have lost."""
+        changes = self._parts.queue.changes
+        if changes != self._changes:
+            await self._intake.queue_again()
+            self._changes = changes
         self._dispatcher.start(await self._parts.queue.endpoints_due(now=self._parts.clock.now()))
         await self._parts.clock.sleep(self._parts.settings.sweep_seconds)
 

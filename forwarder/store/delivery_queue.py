@@ -23,6 +23,7 @@ from forwarder.store.deliveries import (
     NewDelivery,
     TriedDelivery,
 )
+from forwarder.store.engine import identity_of
 from forwarder.store.sql import (
     BATCH,
     ONE,
@@ -68,6 +69,12 @@ class Deliveries:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
+        self._identity = identity_of(engine)
+
+    @property
+    def changes(self) -> int:
+        """How often the database behind the connections turned out to be another one, or to have restarted. Cheap."""
+        return self._identity.changes
 
     async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> Sequence[int]:
         """Store each, due at once, unless its endpoint already has a delivery of that event; the ids of the new ones, in order."""

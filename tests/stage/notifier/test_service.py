@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
 from forwarder.notifier import service
@@ -16,9 +18,11 @@ from forwarder.notifier.parts import NotifierParts, NotifierSettings
 from forwarder.notifier.service import Notifier
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.process.clock import SystemClock
+from forwarder.store.database import Database
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery, TriedDelivery
 from forwarder.store.delivery_queue import Deliveries
-from forwarder.store.engine import open_engine
+from forwarder.store.engine import identity_of, open_engine
+from forwarder.store.tables import webhook_deliveries
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
@@ -46,6 +50,7 @@ class Bench:
     webhooks: Webhooks
     publisher: Publisher
     path: Path
+    engine: AsyncEngine
 
     @asynccontextmanager
     async def notifier(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -89,7 +94,7 @@ async def bench(data_dir: Path) -> AsyncIterator[Bench]:
             clock,
             audit_on(engine, clock),
         )
-        yield Bench(parts, sender, webhooks, publisher, data_dir / "store.sqlite3")
+        yield Bench(parts, sender, webhooks, publisher, data_dir / "store.sqlite3", engine)
 
 
 async def test_from_the_topic_to_the_endpoint(bench: Bench) -> None:
@@ -99,6 +104,20 @@ async def test_from_the_topic_to_the_endpoint(bench: Bench) -> None:
         (entry,) = await bench.log(endpoint.id, DeliveryStatus.DELIVERED)
     assert entry.event_id == dict(EXAMPLE.headers)["ce_id"].decode()
     assert bench.sender.to(URL) == [entry.event_id]
+
+
+async def test_deliveries_that_a_failover_lost_are_queued_again(bench: Bench) -> None:
+    """The standby had the outcome, and not yet the delivery; the offset is committed."""
+    endpoint, _ = await bench.webhooks.add(WORKSPACE_ID, URL)
+    identity = identity_of(bench.engine)
+    identity.note("the primary")
+    async with bench.notifier():
+        await bench.publisher.publish(TOPICS.results, [EXAMPLE])
+        (entry,) = await bench.log(endpoint.id, DeliveryStatus.DELIVERED)
+        await Database(bench.engine).run(sa.delete(webhook_deliveries).returning(webhook_deliveries.c.id))
+        identity.note("the standby")
+        await bench.log(endpoint.id, DeliveryStatus.DELIVERED)
+    assert bench.sender.to(URL) == [entry.event_id] * 2
 
 
 async def test_stopping_lets_what_is_being_posted_end(bench: Bench) -> None:
