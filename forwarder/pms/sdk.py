@@ -25,7 +25,15 @@ from forwarder.pms.responses.record import (
     record_fields,
     shortened,
 )
-from forwarder.pms.responses.refusals import PRICE_AND_CARD, REFUSALS, Meaning, never_a_no, outcome_of_message, refusal
+from forwarder.pms.responses.refusals import (
+    PRICE_AND_CARD,
+    REFUSALS,
+    Meaning,
+    cancelled_before,
+    never_a_no,
+    outcome_of_message,
+    refusal,
+)
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.json_text import json_text
@@ -96,6 +104,7 @@ __all__ = [
     "amount",
     "bearer",
     "bounded",
+    "cancelled_before",
     "country_code",
     "credential_header",
     "day",

@@ -41,7 +41,9 @@ _NO_REASON: Final = (
     "The PMS refused the request without saying why (HTTP {status}). Check propertyId, roomId, the dates, the guest and the "
     "price; if they are right, ask the operator to check the account."
 )
-_GAVE_UP: Final = {HTTPStatus.REQUEST_TIMEOUT, 499}  # the latter: nginx, and gateways of gRPC
+_GAVE_UP: Final = {HTTPStatus.REQUEST_TIMEOUT, 444, 460, 499}  # nginx, AWS's load balancers, gateways of gRPC
+_AFTER_THE_FACT: Final = {HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.FAILED_DEPENDENCY}
+"""What servers answer when they cannot write the response, or a later step failed: by then the request may be carried out."""
 _NOT_LET_IN = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED}
 
 
@@ -98,7 +100,7 @@ def is_ambiguous(status: int) -> bool:
     """Whether nothing follows from that status alone about a request that creates: proxies, caches and PMSs send it for requests
     that were carried out, as well as for others."""
     redirected = HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST
-    return redirected or status in _GAVE_UP or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return redirected or status in _GAVE_UP | _AFTER_THE_FACT or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def is_yes(status: int) -> bool:
@@ -109,7 +111,8 @@ def is_yes(status: int) -> bool:
 def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
     """The outcome of a response that the adapter did not decide, by its status alone.
 
-    Any redirect, 408, 499 and 5xx is a doubt, whatever its headers: proxies and caches send them for a request that is carried out.
+    Any redirect, 406, 408, 424, 499 and 5xx is a doubt, whatever its headers: servers, proxies and caches send them for a request
+    that is carried out. So is a 409, which may be about the reservation itself that an earlier copy of the request made.
     Deferred, never Rejected, where an operator can repair the account (credential, address): nothing is lost meanwhile.
     """
     status, wait = response.status_code, retry_after(response, now)
@@ -128,6 +131,11 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
         case _ if status in _NOT_LET_IN:
             detail = f"The PMS does not accept the account's credential (HTTP {status})."
             return Deferred("pms_unauthorized", detail)
+        case HTTPStatus.CONFLICT:
+            detail = "The PMS says that the reservation conflicts with something, perhaps with itself (HTTP 409)."
+            return InDoubt("pms_refused_request", detail)
+        case _ if status in _AFTER_THE_FACT:
+            return InDoubt("pms_failed", f"The PMS may have done it before it failed (HTTP {status}).", wait)
         case _ if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
             # Which may be the PMS's no to the reservation, or the answer of some other server. Nothing was made.
             said = _NOTHING_HERE if status in _NOT_HERE else _NO_REASON
@@ -282,7 +290,12 @@ def refused_in_words(response: Response, booking: Booking) -> Deferred | InDoubt
 
 
 def _reasons(body: Mapping[str, Any]) -> Iterator[str]:
-    parts = [body, body.get("error"), *(errors[:1] if isinstance(errors := body.get("errors"), list) else [errors])]
-    for part in parts:
+    errors = body.get("errors")
+    lists = [one for one in (errors, body.get("messages")) if isinstance(one, list)]
+    for part in (body, body.get("error"), errors, *(one for each in lists for one in each[:1])):
         texts = [part.get(name) for name in _REASONS] if isinstance(part, dict) else [part]
         yield from (text.strip() for text in texts if isinstance(text, str) and text.strip())
+    if isinstance(errors, dict):  # by field, as many frameworks list them
+        said = ((name, one[0] if isinstance(one, list) and one else one) for name, one in errors.items())
+        if told := [f"{name}: {text}" for name, text in said if isinstance(text, str)]:
+            yield "; ".join(told)

@@ -95,7 +95,8 @@ class GenericAdapter:
         if status == HTTPStatus.NO_CONTENT or gone or (status == HTTPStatus.OK and _status(body) in _CANCELLED):
             return sdk.Cancelled()
         if status in _REFUSING:
-            return sdk.refusal(booking, "cancellation_refused", _words(body))
+            said = _words(body)
+            return sdk.Cancelled() if sdk.cancelled_before(said) else sdk.refusal(booking, "cancellation_refused", said)
         return sdk.harmless(sdk.unexpected(response, self._clock.now()))
 
     @cached_property

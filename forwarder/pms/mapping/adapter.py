@@ -61,9 +61,16 @@ from forwarder.pms.mapping.response import (
     words,
 )
 from forwarder.pms.mapping.values import MISSING, DoesNotFit, assembled, texts_at, value_at
-from forwarder.pms.port import CANCELLED_IN_PMS, SEARCH_UNPROVEN, AccountConnection, Capabilities
+from forwarder.pms.port import CANCELLED_IN_PMS, REFUSED_IN_WORDS, SEARCH_UNPROVEN, AccountConnection, Capabilities
 from forwarder.pms.responses.record import identifier
-from forwarder.pms.responses.refusals import PRICE_AND_CARD, Meaning, never_a_no, outcome_of_meaning, refusal
+from forwarder.pms.responses.refusals import (
+    PRICE_AND_CARD,
+    Meaning,
+    cancelled_before,
+    never_a_no,
+    outcome_of_meaning,
+    refusal,
+)
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -374,8 +381,10 @@ class MappedAdapter:
                 return Cancelled()
         failed = self._failed(answer, booking)
         if isinstance(failed, Rejected):
-            return refusal(booking, CANCELLATION_REFUSED, self.words(answer.body))
-        return harmless(failed)
+            said = self.words(answer.body)
+            return Cancelled() if cancelled_before(said) else refusal(booking, CANCELLATION_REFUSED, said)
+        in_words = failed.reason == REFUSED_IN_WORDS and cancelled_before(failed.detail)
+        return Cancelled() if in_words else harmless(failed)
 
     # --- requests and their answers ---
 

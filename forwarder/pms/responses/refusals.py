@@ -132,6 +132,16 @@ def never_a_no(said: str) -> Meaning | None:
     return Meaning.FAILED if put_off else None
 
 
+_CANCELLED_BEFORE: Final = _any(
+    r"already (been )?cancel|cancell?ed already|bereits storniert|déjà (été )?annul|ya (est[aá]|fue|ha sido) cancelad|già cancellat"
+)
+
+
+def cancelled_before(said: str) -> bool:
+    """Whether the refusal of a cancellation says that the reservation is cancelled already, which was wanted."""
+    return _CANCELLED_BEFORE.search(said[:_MOST_READ]) is not None
+
+
 _MOST_READ: Final = 2_000
 
 

@@ -210,7 +210,12 @@ class BookingSyncAdapter:
             case HTTPStatus.NO_CONTENT:
                 return sdk.Cancelled()
             case HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.CONFLICT:
-                return sdk.refusal(booking, "cancellation_refused", refusal_in(response)[1])
+                said = refusal_in(response)[1]
+                return (
+                    sdk.Cancelled()
+                    if sdk.cancelled_before(said)
+                    else sdk.refusal(booking, "cancellation_refused", said)
+                )
             case status if status != HTTPStatus.NOT_FOUND:
                 return sdk.harmless(self._api.unexpected(response))
         query = "include_canceled=true"

@@ -129,6 +129,31 @@ async def test_a_200_that_refuses_in_words_and_shows_no_id_is_a_refusal_if_it_is
     assert deferred(await cancelled({**SHOWN, "cancel": cancelling}, 200, said)) == "pms_refused_in_words"
 
 
+@for_each(
+    "body",
+    [
+        {"messages": ["No more units"]},
+        {"errors": {"arrival": ["is in the past"]}},
+        {"errors": {"arrival": "is in the past"}},
+        {"errors": ["bad date"]},
+        {"error": "bad date"},
+    ],
+)
+async def test_a_reason_is_read_wherever_servers_put_it(body: object) -> None:
+    assert deferred(await created(SHOWN, 422, body)) == "pms_refused_in_words"
+
+
+async def test_a_cancellation_that_is_refused_because_it_was_made_before_is_one() -> None:
+    cancel = {"method": "POST", "path": "/b/{pmsReservationId}"}
+    mapping = {**SHOWN, "cancel": cancel, "message": "message"}
+    rule = {"status": [422], "becomes": "cancellation_refused"}
+    ruled = {**mapping, "cancel": {**cancel, "errors": [rule]}}
+    for said in ("The reservation is already cancelled", "It has already been canceled", "Bereits storniert"):
+        assert await cancelled(mapping, 409, {"message": said}) == Cancelled()
+        assert await cancelled(ruled, 422, {"message": said}) == Cancelled()
+    assert deferred(await cancelled(mapping, 409, {"message": "The guest has arrived"})) == "pms_refused_in_words"
+
+
 @for_each("count", [{"total": 3}, {"count": "1"}, {"meta": {"total_count": 2}}])
 async def test_an_empty_list_that_counts_reservations_proves_nothing(count: dict[str, Any]) -> None:
     paged = {**FILTERED, "find": {"path": "/b", "items": "data", "pages": {"query": "page"}}}
