@@ -185,6 +185,8 @@ class _Queries:
         waited = wait.seconds > 0
         if waited and not seen.is_news(if_none_match):
             seen, waited = await self._news(caller, request, seen, wait.seconds, if_none_match)
+            if isinstance(refused := await self._caller(request), Problem):  # its key may have been revoked meanwhile
+                return refused
         applied = [(b"preference-applied", wait.applied.encode())] if waited else []
         if seen.duplicate_of is not None:
             applied.append((b"duplicate-of", seen.duplicate_of.encode()))

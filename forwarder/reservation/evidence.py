@@ -36,6 +36,7 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder, Encoder, decode
 from msgspec.structs import replace
 
+from forwarder.reservation.anonymous import anonymous_problem
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.problems.endings import PMS_REFUSED
@@ -162,6 +163,18 @@ class Evidence:
     def text(self) -> str:
         """The stored form: one JSON object a line."""
         return "\n".join(_encode(line).decode() for line in self.lines)
+
+    @property
+    def anonymous(self) -> "Evidence":
+        """Without the PMS's words, which may name the guest."""
+        return Evidence(
+            tuple(
+                replace(line, problem=anonymous_problem(line.problem))
+                if isinstance(line, Push) and line.problem
+                else line
+                for line in self.lines
+            )
+        )
 
     @property
     def pushes(self) -> Sequence[Push]:

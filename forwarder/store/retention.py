@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.reservation.anonymous import anonymous_data, anonymous_problem, anonymous_record, anonymous_request
+from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.delivery_queue import about, endpoints
@@ -46,12 +47,12 @@ _row = reservations.c
 _delivery = webhook_deliveries.c
 _parked = parked_cancellations.c
 _limit = sa.bindparam("limit", type_=sa.Integer)
-_ANONYMOUS: Final = ("request", "record", "problem", "attempts", "cancel_problem", "anonymized_at")
-_REWRITTEN: Final = (_row.id, _row.request, _row.record, _row.problem, _row.attempts, _row.cancel_problem)
+_ANONYMOUS: Final = ("request", "record", "problem", "attempts", "evidence", "cancel_problem", "anonymized_at")
+_REWRITTEN: Final = (_row.id, *(_row[name] for name in _ANONYMOUS[:-1]))
 
 _GUEST: Final = (
     *_REWRITTEN,
-    *columns_of(reservations, "request_id workspace_id account_id status due_at leased_by anonymized_at"),
+    *columns_of(reservations, "request_id workspace_id account_id status due_at leased_by anonymized_at cancel_reason"),
 )
 
 UNSORTED: Final = ("SET LOCAL enable_sort = off", "SET LOCAL enable_incremental_sort = off")
@@ -149,23 +150,24 @@ class GuestStore:
 
     async def erase(self, records: Collection[GuestRecord], *, now: datetime) -> Sequence[str]:
         """Erases the guest's data of those that can be erased, and of the webhook deliveries about them, in one transaction.
-        Returns their request ids."""
+        Returns their request ids. Of those erased before, erases deliveries that were queued since."""
         ids = [{"id": each.id} for each in records if each.standing is ErasureState.ERASABLE]
         async with self._database.transaction() as connection:
             named = key_among(_row.id, sa.select(batch_of(_row.id).c.id))
             locked: sa.Executable = sa.select(*_REWRITTEN).where(named, IS_IDENTIFIABLE).with_for_update()
             rows = (await connection.execute(locked, {BATCH: as_batch(ids)})).all()
             erased = await self._anonymize(connection, rows, now)
-            request_ids = [each.request_id for each in records if each.id in erased]
-            for request_id in request_ids:
-                theirs = about(request_id, _delivery.id, _delivery.body, _delivery.attempts).with_for_update()
+            for each in records:
+                if each.id not in erased and each.standing is not ErasureState.ERASED:
+                    continue
+                theirs = about(each.request_id, _delivery.id, _delivery.body, _delivery.attempts).with_for_update()
                 rewritten = [anonymous_delivery(row) for row in await connection.execute(theirs)]
                 if rewritten:
                     batch = batch_of(_delivery.id, _delivery.body, _delivery.attempts)
-                    values = {"body": batch.c.body, "attempts": batch.c.attempts}
+                    values = {"body": batch.c.body, "attempts": batch.c.attempts, "trace": sa.null()}
                     changed = sa.update(webhook_deliveries).where(same_key(_delivery.id, batch.c.id)).values(values)
                     await connection.execute(changed, {BATCH: as_batch(rewritten)})
-        return request_ids
+        return [each.request_id for each in records if each.id in erased]
 
     async def parked_reasons(self) -> Sequence[ParkedReason]:
         found = sa.select(_parked.request_id, _parked.account_id, _parked.reason).where(_parked.reason.is_not(None))
@@ -184,7 +186,8 @@ class GuestStore:
             key_among(_parked.request_id, named), _parked.reason.is_not(None)
         )
         async with self._database.transaction() as connection:
-            rows = await connection.execute(forgotten.values(reason=sa.null()).returning(_parked.request_id), asked)
+            removed = forgotten.values(reason=sa.null(), trace=sa.null())
+            rows = await connection.execute(removed.returning(_parked.request_id), asked)
             return [row.request_id for row in rows]
 
     async def _anonymize(self, connection: AsyncConnection, rows: Sequence[sa.Row[Any]], now: datetime) -> set[int]:
@@ -222,6 +225,11 @@ class GuestStore:
                 standing=standing,
                 request=from_json(row.request),
                 record={} if row.record is None else from_json(row.record),
+                others=(
+                    row.cancel_reason,
+                    *map(from_json, filter(None, (row.problem, row.attempts, row.cancel_problem))),
+                    *(line.problem for line in read_evidence(row.evidence or "").pushes),
+                ),
             )
             records.append(record)
         return records
@@ -269,6 +277,7 @@ def anonymous_row(row: sa.Row[Any], now: datetime) -> dict[str, Any]:
         "record": None if row.record is None else _json(anonymous_record(from_json(row.record))),
         "problem": _problem(row.problem),
         "attempts": _without_details(row.attempts),
+        "evidence": row.evidence and read_evidence(row.evidence).anonymous.text,
         "cancel_problem": _problem(row.cancel_problem),
         "anonymized_at": iso(now),
     }

@@ -273,10 +273,11 @@ class Keyring(KeyPairUnsealer):
     def seal_text(self, text: str, bound_to: str) -> str:
         return self._sealer.seal_text(text, bound_to)
 
-    def wrap(self, key: bytes, purpose: str) -> "WrappedKey":
-        """The key, for the holder of the active secret only."""
-        content = Aead(self.active.wrapping_key).encrypt(key, purpose.encode())
-        return WrappedKey(self.active.id, base64.b64encode(content).decode("ascii"))
+    def wrap(self, key: bytes, purpose: str, secret_id: str | None = None) -> "WrappedKey":
+        """The key, for the holder of this secret only; by default the active one."""
+        secret = self.active if secret_id is None else self.held[secret_id]
+        content = Aead(secret.wrapping_key).encrypt(key, purpose.encode())
+        return WrappedKey(secret.id, base64.b64encode(content).decode("ascii"))
 
     def unwrap(self, wrapped: "WrappedKey", purpose: str) -> bytes:
         """The key. Raises `CannotOpen` without that secret, `NotBound` where it was wrapped for something else or is damaged."""

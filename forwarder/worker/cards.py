@@ -145,8 +145,13 @@ class CardVault:
     async def put_back(self, request_id: str) -> None:
         """The security code's key: surely it was not used."""
         key = self._taken.pop(request_id, None)
-        if key is not None:
-            await self._keys.put_back(key)
+        if key is None or key.code_key is None or await self._keys.put_back(key):
+            return
+        purpose = f"{CODE_PURPOSE} {request_id}"
+        code = self._wrapper.unwrap(WrappedKey(key.secret_id, key.code_key), purpose)
+        for secret_id in self._wrapper.held:  # the row's keys were resealed to one of these meanwhile
+            wrapped = self._wrapper.wrap(code, purpose, secret_id)
+            await self._keys.put_back(replace(key, secret_id=secret_id, code_key=wrapped.content))
 
     def used(self, request_id: str) -> None:
         """The security code may have been used: its key is forgotten."""

@@ -63,12 +63,17 @@ async def test_what_is_cancelled_while_its_pms_is_away_is_never_sent_and_an_oper
     assert (await deployment.cancel("generic", request_id)).status_code == 202
     settled = await deployment.settled("generic", request_id)
     assert (settled["status"], settled["record"]["pmsReservationId"]) == ("CANCELLED", None)
-    said = await deployment.command("submissions", "cancel", made, "--reason", "The guest called.")
+    said = await deployment.command(
+        "submissions", "cancel", made, "--reason", "The guest of 4111 1111 1111 1111 called."
+    )
     assert (said["requestId"], said["status"]) == (made, "CONFIRMED")
     await deployment.client.delete(faults)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while (shown := await deployment.command("submissions", "show", made))["status"] != "CANCELLED":
             pass
-    assert (shown["cancellation"]["status"], shown["cancellation"]["reason"]) == ("DONE", "The guest called.")
+    assert (shown["cancellation"]["status"], shown["cancellation"]["reason"]) == (
+        "DONE",
+        "The guest of 411111******1111 called.",
+    )
     assert (await deployment.command("submissions", "cancel", made))["status"] == "CANCELLED"
     assert (await deployment.made())["made"] == 1

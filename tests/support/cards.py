@@ -35,6 +35,15 @@ SPELLINGS: Final[dict[str, str]] = {
     "with expiry and code": "4111 1111 1111 1111 12/31 987",
 }
 
+ESCAPED: Final[dict[str, str]] = {
+    "a URL's spaces": "4111%201111%201111%201111",
+    "a URL's non-breaking spaces": "4111%C2%A01111%C2%A01111%C2%A01111",
+    "a URL's dashes": "4111%2d1111%2d1111%2d1111",
+    "HTML's non-breaking spaces": "4111&#160;1111&#xA0;1111&#160;1111",
+    "JSON in a text": "4111\\u00a01111\\u00A01111\\u00a01111",
+}
+"""The same with separators that are written with digits."""
+
 
 def planted_card(number: int) -> str:
     """A card number of its own for each of a million."""

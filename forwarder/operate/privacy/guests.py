@@ -11,9 +11,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Any, Final
+from unicodedata import normalize
+from urllib.parse import unquote
 
 import typer
 
@@ -34,8 +37,8 @@ from forwarder.topics.reading import read_to_end
 
 _PAGE: Final = 500
 _AT_ONCE: Final = 25
-_EMAIL: Final = re.compile(r"[^\s<>\"'(),;:]+@[^\s<>\"'(),;:]+")
 _PHONE: Final = re.compile(r"\+?\d[\d\s().\-/]{4,}\d")
+_BETWEEN_PHONES: Final = re.compile(r"\s/\s|\s-\s|\s\s|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +58,25 @@ class GuestQuery:
     def is_in(self, value: Any) -> bool:
         """Whether any text in `value` (JSON) names the guest."""
         if self.email is not None:
-            wanted = self.email.strip().casefold()
-            return any(
-                each.strip(".").casefold() == wanted for text in texts_in(value) for each in _EMAIL.findall(text)
-            )
+            wanted = _address(self.email)
+            return any(wanted.search(_comparable(text)) is not None for text in texts_in(value))
         if self.phone is not None:
-            wanted = digits_of(self.phone)
-            return any(digits_of(each) == wanted for text in texts_in(value) for each in _PHONE.findall(text))
+            number = digits_of(self.phone)
+            runs = (run for text in texts_in(value) for run in _PHONE.findall(text))
+            return any(number in map(digits_of, (run, *_BETWEEN_PHONES.split(run))) for run in runs)
         return False
+
+
+@cache
+def _address(email: str) -> re.Pattern[str]:
+    """Finds this address, and not one that ends or begins with it."""
+    before, after = r"(?<!\w)(?<!\w[.+%&'-])", r"(?!\w|@|[.-]\w)"
+    return re.compile(f"{before}{re.escape(_comparable(email.strip()))}{after}")
+
+
+def _comparable(text: str) -> str:
+    """Without regard to case and compatible characters; a URL's `%40` is an `@`."""
+    return normalize("NFKC", unquote(text)).casefold()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +123,7 @@ class Guests:
             records, after = [], 0
             while True:
                 page, last = await self.store.page(after=after, limit=_PAGE, workspace_id=query.workspace_id)
-                records += [record for record in page if query.is_in([record.request, record.record])]
+                records += [record for record in page if query.is_in([record.request, record.record, *record.others])]
                 if last is None:
                     break
                 on_more(last - after)
@@ -125,11 +139,16 @@ class Guests:
         ]
         return Found(records, deliveries, parked, await self._remains(query, deliveries))
 
-    async def erase(self, query: GuestQuery, found: Found) -> Sequence[str]:
-        """Erases the erasable ones of `found`; returns their request ids. Each transaction has an audit entry with the request
-        ids and without the guest."""
+    async def erase(self, query: GuestQuery, found: Found) -> tuple[Sequence[str], Sequence[GuestRecord]]:
+        """Erases the erasable ones of `found`; returns their request ids, and all submissions of `found` as they are now. Each
+        transaction has an audit entry with the request ids and without the guest."""
         erased: list[str] = []
-        ready = [record for record in found.records if record.standing is ErasureState.ERASABLE]
+        ready = [
+            record
+            for record in found.records
+            if record.standing is ErasureState.ERASABLE
+            or (record.standing is ErasureState.ERASED and found.deliveries[record.request_id])
+        ]
         of_workspace_id = attrgetter("workspace_id")
         for workspace_id, records in groupby(sorted(ready, key=of_workspace_id), key=of_workspace_id):
             of_workspace = list(records)
@@ -143,7 +162,7 @@ class Guests:
                 "guests.erase", workspace=query.workspace_id, by=query.by, submissions=parked
             ):
                 erased += await self.store.erase_parked_reasons(parked)
-        return erased
+        return erased, await self.store.submissions([each.request_id for each in found.records])
 
     async def _remains(self, query: GuestQuery, request_ids: Collection[str]) -> Sequence[TopicRemains]:
         letters, remains = 0, []  # dead letters about these submissions, or with the guest's data
@@ -172,6 +191,7 @@ _ADVICE: Final = {
     ErasureState.UNFINISHED: "is not finished: settle it if it is in doubt, cancel it if it is not wanted, or wait for its "
     "outcome; then erase it",
     ErasureState.UNPUBLISHED: "has a result event that is about to be published: erase it in a minute",
+    ErasureState.ERASABLE: "was worked on meanwhile: erase it again",
 }
 
 
@@ -207,12 +227,11 @@ async def erase(
         )
         with progress(await guests.store.last_id(), "Looking for the guest") as on_more:
             found = await guests.find(query, on_more)
-        erased = frozenset(await guests.erase(query, found)) if yes else frozenset()
+        erased, records = await guests.erase(query, found) if yes else ((), found.records)
     rows = []
-    for record in found.records:
-        standing = ErasureState.ERASED if record.request_id in erased else record.standing
-        about = picked(record, "requestId workspace=workspace_id account=account_id status")
-        rows.append({**about, "deliveries": found.deliveries[record.request_id], "standing": standing.value})
+    for record in records:
+        about = picked(record, "requestId workspace=workspace_id account=account_id status standing")
+        rows.append({**about, "deliveries": found.deliveries[record.request_id]})
     parked = [each.request_id for each in found.parked]
     remains = [
         picked(each, "topic goneBy deadLetters=letters") | {"retentionDays": _days(each)} for each in found.remains
@@ -232,7 +251,7 @@ async def erase(
         text.append("\nMessages on topics cannot be changed, and still contain the data:")
     text += [f"  {_remains(each)}" for each in found.remains]
     text.append("\nThe PMS, your webhooks' receivers, backups and proxy logs have their own copies.")
-    waiting = [f"{each.request_id} {_ADVICE[each.standing]}" for each in found.records if each.standing in _ADVICE]
+    waiting = [f"{each.request_id} {_ADVICE[each.standing]}" for each in records if each.standing in _ADVICE]
     failed = "; ".join(waiting) + "." if yes and waiting else None
     return Shown({**result, "topics": remains}, text, failed=failed)
 

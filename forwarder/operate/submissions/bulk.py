@@ -19,6 +19,7 @@ from forwarder.pms.registry import takes_cancellations
 from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import Stop
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest, CancellationStatus
+from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionQuery, SubmissionSummary
 from forwarder.store.submissions.port import StoreUnavailable
@@ -322,7 +323,7 @@ class Cancellations:
             account_id=summary.account_id,
             key=f"{summary.account_id}:{summary.property_id}",
             requested_at=backend.clock.now(),
-            reason=reason,
+            reason=reason and mask(reason),
             revision=stored.revision,
             partition=stored.partition,
         )

@@ -291,10 +291,16 @@ def _luhn_of_parts(digits: str) -> Callable[[int, int], bool]:
 
 
 _FOREIGN_DIGIT: Final = re.compile(r"(?![0-9])[\d²³¹⁰⁴-⁹₀-₉①-⑨⑴-⑼⒈-⒐⓪⓵-⓽⓿❶-❾➀-➈➊-➒]")
+_ESCAPED: Final = re.compile(
+    r"%(?:c2%a0|a0|0[9ad]|2[0def]) | &\#x?[0-9a-f]{2,4}; | \\u[0-9a-f]{4}", re.IGNORECASE | re.VERBOSE
+)
+"""What separates digits and is written with digits itself: in a URL, HTML, or JSON within a text."""
 
 
 def plain(text: str) -> str:
-    """`text` with the digits of all scripts as ASCII's, character by character."""
+    """`text` with the digits of all scripts as ASCII's, character by character, and spaces for escaped separators."""
+    if "%" in text or "&" in text or "\\" in text:
+        text = _ESCAPED.sub(lambda found: " " * len(found[0]), text)
     if text.isascii():
         return text
     return _FOREIGN_DIGIT.sub(lambda found: str(unicodedata.digit(found[0])), text)

@@ -50,10 +50,10 @@ class CardKeys:
                 await connection.execute(update(card_keys).where(_of_the_batch()).values(code_key=None), batch)
         return {row.request_id: CardKey(*tuple(row)) for row in rows}
 
-    async def put_back(self, key: CardKey) -> None:
-        """The security code's, which surely was not used, if the rest is still there."""
+    async def put_back(self, key: CardKey) -> bool:
+        """The security code's, which surely was not used. False unless the rest is still there, wrapped by the same secret."""
         back = update(card_keys).where(_row.request_id == key.request_id, _row.secret_id == key.secret_id)
-        await self._database.run(back.values(code_key=key.code_key))
+        return bool(await self._database.run(back.values(code_key=key.code_key).returning(_row.request_id)))
 
     async def destroy(self, request_ids: Collection[str]) -> None:
         if request_ids:

@@ -341,7 +341,7 @@ class ErasureState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GuestRecord:
-    """A submission with a guest's data, in `request` and `record`."""
+    """A submission with a guest's data, in `request`, `record` and `others`: what callers and the PMS said besides."""
 
     id: int
     request_id: str
@@ -351,6 +351,7 @@ class GuestRecord:
     standing: ErasureState
     request: dict[str, Any]
     record: dict[str, Any]
+    others: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

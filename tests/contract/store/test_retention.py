@@ -21,7 +21,9 @@ from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.evidence import Target, read_evidence
+from forwarder.reservation.outcome import Rejected, Status
+from forwarder.reservation.problems.endings import PMS_REFUSED
 from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import Deliveries
@@ -37,7 +39,7 @@ from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Topics
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import DEADLINE, LATER, arrival, final, lease, row
-from tests.support.worker.works import NOW, submission
+from tests.support.worker.works import NOW, doubtful, submission
 
 GUEST: dict[str, Any] = {
     "guest": {
@@ -51,6 +53,7 @@ GUEST: dict[str, Any] = {
     "comments": "knows Maria",
 }
 TRACES = ("Maria", "Gonzalez", "maria@", "600 100", "Calle", "nuts", "4711", "é", "Visa")
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 vendor=Maria"
 IN_2030 = datetime(2030, 1, 1, tzinfo=UTC)
 POLICY = RetentionPolicy("demo", 30, 30, 30)
 
@@ -139,6 +142,24 @@ async def test_what_stays_is_anonymous_and_still_known(desk: Desk) -> None:
         assert new["primaryGuest"] == {"name": "", "emails": [], "mobileNumbers": [], "nationality": None}
     problem = from_json((await row(desk.engine, rejected.id))["problem"])
     assert problem["code"] == "said_no"
+
+
+async def test_a_pmss_words_do_not_stay_in_the_evidence(desk: Desk) -> None:
+    (work,) = await desk.recorder.ingest("w1", [arrival(1, **GUEST)], now=NOW)
+    refused = PMS_REFUSED.problem("Maria is not welcome")
+    evidence = doubtful().after(Rejected(refused), Target("https://pms.example"), iso(NOW))
+    ended = replace(final(work, status=Status.REJECTED), evidence=evidence)
+    await desk.recorder.published([each.id for each in (await desk.recorder.record("w1", [ended], [])).values()])
+    assert "Maria" in (await row(desk.engine, work.id))["evidence"]
+    await desk.sweep()
+    kept = (await row(desk.engine, work.id))["evidence"]
+    assert "Maria" not in kept
+    left = read_evidence(kept)
+    assert [(each.at, each.to, each.came) for each in left.pushes] == [
+        (each.at, each.to, each.came) for each in evidence.pushes
+    ]
+    assert left.refusal is not None
+    assert left.refusal.code == refused.code
 
 
 async def test_days_count_from_the_guests_departure_or_from_an_outcome_without_one(desk: Desk) -> None:
@@ -239,7 +260,9 @@ async def _request_cancellation(desk: Desk, work: Work) -> None:
 async def _parked(desk: Desk, *reasons: tuple[int, str, str]) -> None:
     """Cancellations whose submissions did not come: the number, the account, the reason of each."""
     asked = [
-        CancellationRequest(submission(number).request_id, account, f"{account}:1", NOW, reason, revision=0)
+        CancellationRequest(
+            submission(number).request_id, account, f"{account}:1", NOW, reason, revision=0, trace=TRACE
+        )
         for number, account, reason in reasons
     ]
     await desk.recorder.request_cancellations([CancellationArrival(each, DEADLINE) for each in asked], now=NOW)
@@ -273,29 +296,73 @@ async def test_the_reason_of_a_parked_cancellation_is_erased_and_the_cancellatio
     assert [each.reason for each in await desk.guests.parked_reasons()] == ["maria@example.com is ill", "somebody else"]
     assert await desk.guests.erase_parked_reasons(ids[:1]) == ids[:1]
     assert await _reasons(desk) == {ids[0]: None, ids[1]: "somebody else"}
+    async with desk.engine.connect() as connection:
+        traces = (
+            await connection.execute(select(parked_cancellations.c.request_id, parked_cancellations.c.trace))
+        ).all()
+    assert {row.request_id: row.trace for row in traces} == {ids[0]: None, ids[1]: TRACE}
     await desk.recorder.ingest("w1", [arrival(1, **GUEST)], now=NOW)
     stored = await desk.reader.submission("acc", ids[0])
     assert stored is not None
     assert stored.cancellation is not None
 
 
-async def test_erase_looks_through_them_too(desk: Desk, tmp_path: Path) -> None:
+@pytest.fixture
+async def guests(desk: Desk, tmp_path: Path) -> Guests:
+    """What `forwarder guests erase` does."""
     await TenancyAdmin(desk.engine).put_account(Account("acc", "demo", "generic", "https://pms.example", "c"))
-    await _parked(desk, (1, "acc", "maria@example.com is ill"), (2, "acc", "somebody else"))
-    ids = [submission(number).request_id for number in (1, 2)]
     log, topics = EmbeddedLog(tmp_path / "log.sqlite3", partitions=1), Topics()
     async with log.admin() as admin:
         await admin.create(dict.fromkeys(topics.all(), 1))
     audit = Audit(AuditTrail(desk.engine), desk.clock)
-    guests = Guests(desk.guests, desk.policies.account_workspaces, log, topics, desk.clock, audit)
+    return Guests(desk.guests, desk.policies.account_workspaces, log, topics, desk.clock, audit)
+
+
+async def test_erase_looks_through_them_too(desk: Desk, guests: Guests) -> None:
+    await _parked(desk, (1, "acc", "maria@example.com is ill"), (2, "acc", "somebody else"))
+    ids = [submission(number).request_id for number in (1, 2)]
     for query, named in (
         (GuestQuery(email="maria@example.com", workspace_id="other"), []),
         (GuestQuery(request_id=ids[1], workspace_id="demo"), ids[1:]),
     ):
         assert [each.request_id for each in (await guests.find(query)).parked] == named
     maria = GuestQuery(email="maria@example.com", workspace_id="demo")
-    assert await guests.erase(maria, await guests.find(maria)) == ids[:1]
+    assert (await guests.erase(maria, await guests.find(maria)))[0] == ids[:1]
     assert not (await guests.find(maria)).parked
+
+
+async def test_work_that_begins_while_a_guest_is_erased_is_shown(desk: Desk, guests: Guests) -> None:
+    (work,) = await desk.finish(1)
+    maria = GuestQuery(email="maria@example.com")
+    found = await guests.find(maria)
+    await _request_cancellation(desk, work)
+    erased, records = await guests.erase(maria, found)
+    assert (erased, [record.standing for record in records]) == ([], [ErasureState.UNFINISHED])
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("cancel_reason", "for anna@example.com"),
+        ("problem", '{"code": "x", "detail": "for\\nanna@example.com"}'),
+        ("cancel_problem", '{"code": "x", "detail": "for anna@example.com"}'),
+        ("attempts", '[{"number": 1, "detail": "for anna@example.com"}]'),
+        (
+            "evidence",
+            '{"type": "push", "at": "", "to": {}, "came": "no", "problem": {"detail": "for\\nanna@example.com"}}',
+        ),
+    ],
+)
+async def test_erase_looks_through_all_that_a_submission_has(
+    desk: Desk, guests: Guests, column: str, said: str
+) -> None:
+    (work, _) = await desk.finish(1, 2)
+    async with desk.engine.begin() as connection:
+        await connection.execute(text(f"UPDATE reservations SET {column} = :said WHERE id = {work.id}"), {"said": said})
+    anna = GuestQuery(email="anna@example.com")
+    erased, records = await guests.erase(anna, await guests.find(anna))
+    assert erased == [record.request_id for record in records] == [work.submission.request_id]
+    assert "anna@" not in repr(await row(desk.engine, work.id))
 
 
 # --- deliveries -------------------------------------------------------------------------------------------------------
@@ -330,12 +397,27 @@ async def test_the_deliveries_about_an_erased_guest_are_anonymous(desk: Desk) ->
     assert ["Maria" in each.body for each in found] == [False, False, True]
     assert not [trace for trace in TRACES if trace in found[0].body + found[0].attempts]
     assert from_json(found[0].body)["data"]["requestId"] == work.submission.request_id
+    assert [each.trace for each in found] == [None, None, TRACE], "a caller may write anything into it"
+
+
+async def test_a_delivery_that_is_queued_after_its_guest_was_erased_is_erased_by_the_next_run(
+    desk: Desk, guests: Guests
+) -> None:
+    (work,) = await desk.finish(1)
+    request_id = work.submission.request_id
+    query = GuestQuery(request_id=request_id)
+    assert (await guests.erase(query, await guests.find(query)))[0] == [request_id]
+    await _deliver(desk, "whk_1", f"{request_id}.1", ended=True, work=work)
+    await guests.erase(query, await guests.find(query))
+    async with desk.engine.connect() as connection:
+        (late,) = (await connection.execute(select(webhook_deliveries))).all()
+    assert not [trace for trace in TRACES if trace in late.body + late.attempts]
 
 
 async def _deliver(desk: Desk, endpoint: str, event_id: str, *, ended: bool, work: Work | None = None) -> None:
     data = b"{}" if work is None else b"".join(final(work, notes="Maria: 4711").event.written)
     body = body_of("reservation.confirmed.v1", iso(NOW), data.decode())
-    delivery = NewDelivery(endpoint, event_id, "reservation.confirmed.v1", body)
+    delivery = NewDelivery(endpoint, event_id, "reservation.confirmed.v1", body, TRACE)
     [number] = await desk.deliveries.queue([delivery], now=NOW)
     async with desk.engine.begin() as connection:
         changed = webhook_deliveries.update().where(webhook_deliveries.c.id == number)

@@ -269,6 +269,17 @@ async def test_keys_of_cards_are_moved_to_another_secret_and_a_taken_code_stays_
         key.require_trusted({new.verify_key})
 
 
+async def test_a_code_that_a_push_did_not_use_is_put_back_although_its_keys_were_moved_meanwhile(site: Site) -> None:
+    new = Secret.from_text("the secret that follows it")
+    vault = CardVault(site.keys, SealingKeys(site.engine, both := Keyring([SECRET, new])), both)
+    (work,) = await site.take_in(taken := await site.submit(1))
+    assert await vault.open(work.submission, ACCOUNT) == CARD
+    assert (await SealedCardKeys(site.keys).reseal(Keyring([new, SECRET])))["cards"].moved == 1
+    await vault.put_back(taken.request_id)
+    assert await site.keys.counts() == {new.id: 1}
+    assert await _vault_of(site, new).open(work.submission, ACCOUNT) == CARD
+
+
 async def test_a_card_taken_in_without_its_secret_keeps_its_hours_key_until_it_is_sealed_anew(site: Site) -> None:
     """Whoever has the secret does that, before the hour's key goes. A worker that had the row in memory before opens it too."""
     able, lacking = site.vault, _vault_of(site, Secret.from_text("another secret of this deployment"))

@@ -9,7 +9,7 @@ from forwarder.pms.responses import card_data
 from forwarder.pms.responses.card_data import without_card_data
 from forwarder.reservation.checks.card_numbers import digits_of
 from forwarder.reservation.outcome import Confirmed, InDoubt
-from tests.support.cards import NUMBER, SPELLINGS
+from tests.support.cards import ESCAPED, NUMBER, SPELLINGS
 from tests.support.cases import for_each
 from tests.support.pms.kinds.open_pms import created
 from tests.support.simulator.server import CARD, booking
@@ -44,7 +44,7 @@ async def test_no_spelling_gets_into_a_record(card: Any) -> None:
     asked = booking(card=card)
     outcomes = {
         name: await created(201, {"id": 5, "reference": asked.reference, **_saying(RECORD, spelt)}, asked)
-        for name, spelt in SPELLINGS.items()
+        for name, spelt in (SPELLINGS | ESCAPED).items()
     }
     assert all(isinstance(outcome, Confirmed) and outcome.record for outcome in outcomes.values())
     assert [name for name, outcome in outcomes.items() if _shows(outcome)] == []
@@ -57,7 +57,7 @@ async def test_no_spelling_gets_into_a_reason(card: Any, status: int) -> None:
         name: await created(
             status, {"code": "card_refused", "detail": f"Card {spelt} declined", "title": spelt}, booking(card=card)
         )
-        for name, spelt in SPELLINGS.items()
+        for name, spelt in (SPELLINGS | ESCAPED).items()
     }
     assert [name for name, outcome in outcomes.items() if _shows(outcome)] == []
 

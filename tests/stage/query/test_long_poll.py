@@ -62,6 +62,15 @@ async def test_at_the_end_of_the_wait_it_is_answered_as_it_stands(house: Stages)
     assert answer.headers["preference-applied"] == "wait=20"
 
 
+async def test_a_key_that_was_revoked_during_the_wait_reads_nothing(house: Stages) -> None:
+    polled = await _waiting(house, await accepted(house))
+    house.directory.keys = {}
+    await house.clock.advance(5)
+    await house.settle(house.requests[-1], Status.CONFIRMED)
+    answer = await polled
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+
+
 async def test_the_store_is_not_asked_while_nothing_happens(house: Stages) -> None:
     polled = await _waiting(house, await accepted(house), 60)
     reads = house.reader.reads

@@ -24,7 +24,7 @@ from forwarder.reservation.checks.card_numbers import (
     may_hold_any,
 )
 from tests.stage.reservation import plain_card_search
-from tests.support.cards import MASKED, NUMBER, SPELLINGS
+from tests.support.cards import ESCAPED, MASKED, NUMBER, SPELLINGS
 from tests.support.cases import for_each
 from tests.support.profile import lives
 
@@ -50,7 +50,7 @@ ORDINARY = (
 )
 
 
-@for_each("spelt", SPELLINGS.values(), ids=SPELLINGS)
+@for_each("spelt", (SPELLINGS | ESCAPED).values(), ids=SPELLINGS | ESCAPED)
 @for_each("around", ["{}", "Please charge {} for the stay of 2027-06-01."])
 def test_a_number_is_found_in_every_spelling(spelt: str, around: str) -> None:
     text = around.format(spelt)
@@ -123,6 +123,7 @@ for _name in ("translate", "split", "count", "find", "lower"):
 
 DENSE = (
     "4 ",
+    "4%20",
     "4\u200b",
     "4x",
     "4-1x",

@@ -65,8 +65,9 @@ class MemoryCardKeys(CardKeys):
     async def take(self, request_ids: Collection[str]) -> Mapping[str, CardKey]:
         return {each: self.held[each] for each in request_ids if each in self.held}
 
-    async def put_back(self, key: CardKey) -> None:
+    async def put_back(self, key: CardKey) -> bool:
         self.held[key.request_id] = key
+        return True
 
     async def destroy(self, request_ids: Collection[str]) -> None:
         for each in request_ids:
