@@ -79,7 +79,7 @@ class OneAccount:
     async def key(self, token: str) -> None:
         raise AssertionError("a worker authenticates nobody")
 
-    async def account(self, account_id: str) -> Account | None:
+    async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         return self._account if account_id == self._account.id else None
 
 

@@ -53,7 +53,7 @@ class _Directory:
     async def key(self, token: str) -> ApiKey | None:
         return await self._keys.get(token_hash(token))
 
-    async def account(self, account_id: str) -> Account | None:
+    async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         return await self._accounts.get(account_id)
 
     async def _key(self, hashed: str) -> ApiKey | None:

@@ -98,7 +98,7 @@ class Access:
         account_id = named["integrationAccountId"]
         if is_test(account_id):
             return _ACCOUNT_NOT_FOUND  # a shadow cannot be named: a test key names the real account
-        account = await self._directory.account(shadow_id(account_id) if key.test else account_id)
+        account = await self._directory.account(shadow_id(account_id) if key.test else account_id, key.workspace_id)
         if account is None or account.workspace_id != key.workspace_id:
             return _ACCOUNT_NOT_FOUND
         caller = Caller(key.workspace_id, account, key.id, key.limit, key.scopes, key.networks, key.shared_limit)

@@ -164,8 +164,9 @@ class Directory(Protocol):
         without a look-up. Raises `TenancyUnavailable`."""
         ...
 
-    async def account(self, account_id: str) -> Account | None:
-        """The integration account, or the shadow, with that identifier. Raises `TenancyUnavailable`."""
+    async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
+        """The integration account, or the shadow, with that identifier; in that workspace, if given: another's is looked up, and
+        forgotten, as one that does not exist. Raises `TenancyUnavailable`."""
         ...
 
 

@@ -119,7 +119,7 @@ class Accounts:
     async def key(self, token: str) -> None:
         raise AssertionError("a worker authenticates nobody")
 
-    async def account(self, account_id: str) -> Account | None:
+    async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         return self._known.get(account_id)
 
 

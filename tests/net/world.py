@@ -115,7 +115,7 @@ class AccountTable:
     async def key(self, token: str) -> ApiKey | None:
         return self.keys.get(token)
 
-    async def account(self, account_id: str) -> Account | None:
+    async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         until, before = self._before.get(account_id, (0.0, None))
         if before is not None and self._loop.time() < until:
             return before

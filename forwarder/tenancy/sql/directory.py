@@ -173,9 +173,11 @@ class SqlDirectory:
         key = await self._keys.get(hashed)
         return replace(key, test=True) if key is not None and is_test_token(token) else key
 
-    async def account(self, account_id: str) -> Account | None:
+    async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         # PostgreSQL texts cannot contain this character, so there is no such account; a query would raise an error.
-        return None if "\0" in account_id else await self._accounts.get(account_id)
+        if "\0" in account_id:
+            return None
+        return await self._accounts.get(account_id if workspace_id is None else f"{account_id}\0{workspace_id}")
 
     async def _find_key(self, hashed: str) -> ApiKey | None:
         row = await self._find(_KEY, hashed)
@@ -184,9 +186,10 @@ class SqlDirectory:
         shared = None if row.shared_requests is None else RateLimit(row.shared_requests, row.shared_seconds)
         return replace(key_of(row), shared_limit=shared)
 
-    async def _find_account(self, account_id: str) -> Account | None:
+    async def _find_account(self, wanted: str) -> Account | None:
+        account_id, _, workspace_id = wanted.partition("\0")
         row = await self._find(self._account, live_account_id(account_id))
-        if row is None:
+        if row is None or workspace_id not in {"", row.workspace_id}:
             return None
         if not is_test(account_id):
             return account_of(row)

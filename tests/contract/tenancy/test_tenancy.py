@@ -350,3 +350,31 @@ async def test_known_answers_outlast_their_database(
 async def test_a_mistake_of_ours_is_no_outage(engine: AsyncEngine, registry: TenancyAdmin) -> None:
     with pytest.raises(SQLAlchemyError):
         await registry.put_account(replace(ACCOUNT, kind=None))  # type: ignore[arg-type]
+
+
+async def test_another_workspaces_account_is_as_unknown_as_one_that_does_not_exist(
+    registry: TenancyAdmin, engine: AsyncEngine
+) -> None:
+    """Also to those who measure how long the refusal takes, or ask while the database is away."""
+    await registry.add_workspace("ws-2")
+    await registry.put_account(Account("theirs", "ws-2", "generic", "https://pms.example.com", ""))
+    _, token = await registry.add_key("ws-1")
+    clock = ManualClock()
+    directory = SqlDirectory(engine, clock)
+    access = Access(directory, clock)
+    assert await directory.account("theirs", "ws-2") is not None
+
+    async def code(account_id: str) -> str:
+        named = {"authorization": f"Bearer {token}", "workspaceid": "ws-1", "integrationaccountid": account_id}
+        try:
+            refused = await access.caller({name.encode(): each.encode() for name, each in named.items()}, "192.0.2.1")
+        except TenancyUnavailable:
+            return "away"
+        assert isinstance(refused, Problem)
+        return refused.code
+
+    assert [await code(each) for each in ("theirs", "nobodys")] == ["account_not_found"] * 2
+    await clock.advance(2)
+    async with engine.begin() as connection:
+        await connection.execute(text("ALTER TABLE integration_accounts RENAME TO moved"))
+    assert [await code(each) for each in ("theirs", "nobodys")] == ["away"] * 2

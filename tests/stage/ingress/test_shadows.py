@@ -57,7 +57,7 @@ class KnownDirectory:
     async def key(self, token: str) -> ApiKey | None:
         return {"live-token": ApiKey("key_1", "ws-1"), "test-token": ApiKey("key_2", "ws-1", test=True)}.get(token)
 
-    async def account(self, account_id: str) -> Account | None:
+    async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         return {"acc-1": REAL, "test~acc-1": replace(REAL, id="test~acc-1")}.get(account_id)
 
 

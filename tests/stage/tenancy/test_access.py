@@ -32,7 +32,7 @@ class KnownDirectory:
             raise TenancyUnavailable("away")
         return ApiKey("key_1", "ws-1") if token == "good-token" else None
 
-    async def account(self, account_id: str) -> Account | None:
+    async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         return {account.id: account for account in (OURS, THEIRS)}.get(account_id)
 
 

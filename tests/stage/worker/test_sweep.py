@@ -26,7 +26,7 @@ class _Accounts:
     async def key(self, token: str) -> None:
         raise AssertionError("a worker authenticates nobody")
 
-    async def account(self, account_id: str) -> Account | None:
+    async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         return account() if account_id == "acc" else None
 
 

@@ -84,7 +84,7 @@ class MemoryDirectory:
         self._require()
         return self.keys.get(token)
 
-    async def account(self, account_id: str) -> Account | None:
+    async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         self._require()
         return self.accounts.get(account_id)
 

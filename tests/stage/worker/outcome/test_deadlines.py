@@ -49,7 +49,7 @@ class _Accounts:
     async def key(self, token: str) -> None:
         raise AssertionError("a worker authenticates nobody")
 
-    async def account(self, account_id: str) -> Account | None:
+    async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         return self.one if account_id == "acc" else None
 
 
