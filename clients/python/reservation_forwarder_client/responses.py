@@ -94,8 +94,8 @@ def results(members: _Members, keys: Sequence[str | None]) -> list[Submission | 
     return [_result(one, key) for one, key in zip(found, keys, strict=True)]
 
 
-def _result(members: _Members, key: str | None) -> Submission | Problem:
-    if "problem" in members:
+def _result(members: Any, key: str | None) -> Submission | Problem:
+    if isinstance(members, Mapping) and "problem" in members:
         return read(Problem, members["problem"])
     return replace(read(Submission, members), idempotency_key=key)
 

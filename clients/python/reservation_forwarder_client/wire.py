@@ -38,6 +38,8 @@ def members_of(body: bytes) -> _Members:
 def read(shape: type[_Shape], members: _Members) -> _Shape:
     """`members` as an instance of the dataclass `shape`, whose fields have the names of the contract in snake_case.
     Raises `Malformed` where a field without a default is missing, or a value is of another type."""
+    if not isinstance(members, Mapping):
+        raise Malformed(f"a JSON object was expected, not {type(members).__name__}")
     values: dict[str, Any] = {}
     for name, outside, hint in _fields(shape):  # type: ignore[arg-type]  # a class can be hashed
         if name == RAW:

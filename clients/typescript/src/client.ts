@@ -274,7 +274,7 @@ function submitted({ status, headers, members }: Answer): Submitted {
   const duplicateOf = headers.get("duplicate-of");
   const httpRequestId = headers.get("request-id");
   return {
-    requestId: data["requestId"] as string,
+    requestId: requestIdOf(data),
     status: data["status"] as Submitted["status"],
     warnings: (members["warnings"] as SubmissionWarning[] | undefined) ?? [],
     idempotentReplayed: headers.get("idempotent-replayed") === "true",
@@ -302,10 +302,16 @@ function outcomeOf(submission: Submission): Outcome {
 }
 
 function itemResult(result: unknown, idempotencyKey: string): ItemResult {
-  const told = result as { problem?: Problem; requestId: string; status: Submitted["status"]; idempotentReplayed?: boolean; duplicate?: boolean; warnings?: SubmissionWarning[] };
+  const told = (result ?? {}) as { problem?: Problem; requestId?: unknown; status: Submitted["status"]; idempotentReplayed?: boolean; duplicate?: boolean; warnings?: SubmissionWarning[] };
   if (told.problem) return { accepted: false, problem: told.problem, idempotencyKey };
-  const { requestId, status, idempotentReplayed = false, duplicate = false, warnings = [] } = told;
-  return { accepted: true, requestId, status, idempotencyKey, idempotentReplayed, duplicate, warnings };
+  const { status, idempotentReplayed = false, duplicate = false, warnings = [] } = told;
+  return { accepted: true, requestId: requestIdOf(told), status, idempotencyKey, idempotentReplayed, duplicate, warnings };
+}
+
+/** The id of the submission that was accepted. Throws where none is named: then it is not known to be accepted. */
+function requestIdOf(data: { requestId?: unknown }): string {
+  if (typeof data.requestId === "string") return data.requestId;
+  throw new Unexpected("the answer names no requestId");
 }
 
 function pageOf(answer: Answer): Page {

@@ -46,6 +46,19 @@ for (const [name, trouble] of Object.entries({
   });
 }
 
+test("an answer without a requestId is not one, and what was sent keeps its keys", async () => {
+  const service = new Scripted({ status: 202, json: { data: {} } }, accepted());
+  const client = service.client();
+  await assert.rejects(client.submit(BOOKING), Unexpected);
+  await client.submit(BOOKING);
+  const [first, second] = service.sent.map((one) => one.headers.get("idempotency-key"));
+  assert.equal(first, second);
+  for (const results of [[{}], [null], [5]]) {
+    const bulk = collected(new Scripted({ status: 207, json: { data: { results } } }).client().submitMany([{ operation: "booking-engine", reservation: BOOKING }]));
+    await assert.rejects(bulk, (error: Unexpected) => error instanceof Unexpected && error.items.length === 1);
+  }
+});
+
 test("a key that no header takes is the caller's mistake, and no outage", async () => {
   const service = new Scripted(accepted());
   await assert.rejects(service.client().submit(BOOKING, { idempotencyKey: "予約-42" }), TypeError);

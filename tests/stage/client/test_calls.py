@@ -325,6 +325,15 @@ async def test_a_bulk_that_is_answered_with_another_number_of_results_is_unexpec
             _ = [result async for result in client.submit_many([BookingEngineItem(PART), BookingEngineItem(PART)])]
 
 
+@pytest.mark.parametrize("result", [5, None, [], {"problem": None}, {"problem": 5}, {}], ids=str)
+async def test_a_bulk_whose_results_are_none_keeps_its_items(clock: ManualClock, result: Any) -> None:
+    service = ScriptedService(clock, httpx.Response(207, json={"data": {"results": [result]}}))
+    async with service.client() as client:
+        with pytest.raises(Unexpected) as raised:
+            await anext(client.submit_many([BookingEngineItem(PART)]))
+    assert [bool(item.idempotency_key) for item in raised.value.items] == [True]
+
+
 async def test_a_bulk_is_sent_again_under_the_same_keys(clock: ManualClock) -> None:
     one = {"data": {"accepted": 1, "refused": 0, "results": [EXAMPLES["submissionAccepted"]["data"]]}}
     service = ScriptedService(clock, AWAY, httpx.Response(200, json=one))
