@@ -357,6 +357,15 @@ class Purger:
                 await connection.execute(named, {BATCH: key_batch("id", [row.id for row in gone])})
         return ends.last, len(gone)
 
+    async def forget_repeats(self) -> None:
+        """Deletes the names of those that repeated submissions which are gone and may be made again. A name without a submission
+        would swallow what is sent under it."""
+        original, itself = duplicates.c.duplicate_of, duplicates.alias()
+        there = sa.or_(
+            sa.exists().where(_row.request_id == original), sa.exists().where(itself.c.request_id == original)
+        )
+        await self._database.run(sa.delete(duplicates).where(~there).returning(duplicates.c.request_id))
+
     async def mark(self, before: date, *, now: datetime) -> None:
         """Records, before anything is deleted, that the store may lack submissions that finished before that day."""
         values = {"finished_before": before, "purged_at": now}

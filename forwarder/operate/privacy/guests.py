@@ -313,6 +313,7 @@ class Purge:
                     break
                 after, deleted = last, deleted + some
                 on_more(some)
+            await self._store.forget_repeats()
             operation.details["deleted"] = deleted
             await self._audit.note(operation, AuditResult.DONE)
         return deleted

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.operate.privacy.guests import MIN_DAYS, Purge, TooRecent
 from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
+from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.overview import Overview
 from forwarder.store.retention import Purger
@@ -126,6 +127,23 @@ async def test_a_refused_one_may_be_asked_for_again(house: House) -> None:
     await house.run(date(2029, 1, 1))
 
     assert len(await house.recorder.ingest("w1", [arrival(1)], now=LATER)) == 1
+
+
+@pytest.mark.parametrize(("status", "made"), [(Status.REJECTED, 1), (Status.CONFIRMED, 0)])
+async def test_so_may_what_had_repeated_it(house: House, status: Status, made: int) -> None:
+    """Under its own key. Otherwise it would be accepted, have no row, and stay pending for ever."""
+    natural = NaturalKey("one stay", window_seconds=300)
+    first, repeat = (
+        replace(each, submission=replace(each.submission, natural=natural)) for each in map(arrival, (1, 2))
+    )
+    (work,) = await house.recorder.ingest("w1", [first, repeat], now=NOW)
+    events = await house.recorder.record("w1", [final(work, status=status)], [])
+    await house.recorder.published([event.id for event in events.values()])
+    await house.run(date(2029, 1, 1))
+
+    assert len(await house.recorder.ingest("w1", [repeat], now=LATER)) == made
+    assert len(await house.left()) == made
+    assert (await Overview(house.engine).find(repeat.submission.request_id) is not None) == bool(made)
 
 
 async def test_it_can_be_broken_off_and_run_again(house: House) -> None:
