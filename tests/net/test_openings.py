@@ -129,6 +129,14 @@ OPENINGS: Final[Mapping[str, Sequence[Sequence[Step]]]] = {
         ]
         for place, then in product(_PLACES, (Cancel(), PutOut()))
     ],
+    "an intent is answered late and its partition goes": [
+        [
+            *_both("store mark_pushing", Effect.LATE, seconds=40.0),
+            Step(Submit(more=1), 1.0),
+            Step(PutOut(), 5.0),
+            Step(Cancel(), 45.0),
+        ]
+    ],
     "a claim is answered late": [
         [*_put_due(*_both("store claim", Effect.LATE, seconds=10.0)), Step(then, 30.0)]
         for then in (Cancel(), PutOut(), PutOut(1), KillWorker())

@@ -142,8 +142,10 @@ class Dispatcher:
         self._cancelled.update(request_ids)
 
     def is_cancelled(self, work: Work) -> bool:
-        """Whether a cancellation of `work`, not shown by it, was ingested since it was leased."""
-        return work.cancellation is None and work.submission.request_id in self._cancelled
+        """Whether a cancellation of `work`, not shown by it, was ingested since it was leased; or would be by another worker, which
+        has its partition now."""
+        elsewhere = self.partitions is not None and work.partition not in self.partitions
+        return elsewhere or (work.cancellation is None and work.submission.request_id in self._cancelled)
 
     async def stop(self, grace_seconds: float) -> tuple[Collection[int], int]:
         """Starts no more pushes, and waits up to `grace_seconds` for running ones. Returns the ids of rows that never started,
