@@ -203,14 +203,15 @@ def refuse_what_is_no_number(body: bytes) -> None:
 
 
 def _refuse_nothing(body: bytes) -> None:
+    """Names what a parser only calls unexpected: no document, and a byte order mark before it. Raises `MalformedJson`."""
     if not body.strip():
         raise MalformedJson("it is empty; send one JSON object")
+    if body.startswith(codecs.BOM_UTF8):
+        raise MalformedJson("it begins with a byte order mark; leave that out")
 
 
 def _faults(operation: Operation, error: ValidationError, body: bytes, check: Plausibility | None) -> list[Fault]:
     _refuse_nothing(body)
-    if body.startswith(codecs.BOM_UTF8):
-        raise MalformedJson("it begins with a byte order mark; leave that out")
     by_pointer = field_faults(error)
     document = from_json(body)
     crossed = cross_faults(operation, document, check)
@@ -357,6 +358,7 @@ def _checked_item(
 
 
 def _item_faults(error: ValidationError, text: bytes, check: Plausibility | None) -> list[Fault]:
+    _refuse_nothing(text)
     match error.errors(include_url=False, include_input=False)[0]["type"]:
         case "union_tag_not_found":
             return [Fault("/operation", "required", "is required")]

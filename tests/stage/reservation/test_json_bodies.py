@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.checks.faults import MalformedJson
-from forwarder.reservation.checks.fields import read_object, read_request, refuse_names_given_twice
+from forwarder.reservation.checks.fields import read_item, read_object, read_request, refuse_names_given_twice
 from forwarder.reservation.json_text import max_names
 from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL, changed
@@ -61,8 +61,13 @@ def test_a_body_with_a_name_twice_is_not_taken(twice: str) -> None:
 
 def test_a_byte_order_mark_is_named() -> None:
     """RFC 8259 (8.1): JSON has none, whatever an editor or a library puts there."""
+    item = {"operation": "general", "reservation": GENERAL}
     with pytest.raises(MalformedJson, match="byte order mark"):
         read_request("general", json.dumps(GENERAL).encode("utf-8-sig"))
+    with pytest.raises(MalformedJson, match="byte order mark"):
+        read_item(json.dumps(item).encode("utf-8-sig"))
+    with pytest.raises(MalformedJson, match="byte order mark"):
+        read_object(CancellationBody, b"\xef\xbb\xbf{}")
 
 
 def _fields(request: dict[str, Any], path: str = "") -> list[str]:
