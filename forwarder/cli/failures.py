@@ -1,5 +1,7 @@
 """The exit code and message of a failed command. Imported only after a failure."""
 
+from errno import ENOSPC
+
 from forwarder.operate.deployment.recovery import LeasesInForce
 from forwarder.operate.deployment.topic_copy import NoRoom
 from forwarder.operate.output import Failed, WrongUsage
@@ -44,8 +46,15 @@ _FAILED = (
 _UNAVAILABLE = {StoreUnavailable: "database", TenancyUnavailable: "database", LogUnavailable: "log"}
 
 
+def _of_this_machine(error: Exception) -> bool:
+    """A full disk, or a file that cannot be used."""
+    return isinstance(error, OSError) and (error.errno == ENOSPC or error.filename is not None)
+
+
 def message(error: Exception) -> str:
     """The text for the operator. In an outage it says what is unavailable, and what to do."""
+    if isinstance(error, OSError) and _of_this_machine(error):
+        return f"{error.filename or 'the output cannot be written'}: {error.strerror}"
     if (what := _UNAVAILABLE.get(type(error))) is None:
         return str(error)
     reason = str(error).removeprefix("Error: ")  # the driver's class, which says nothing
@@ -56,4 +65,4 @@ def exit_code(error: Exception) -> int | None:
     """2 for wrong usage, 1 for a failure; None for a bug."""
     if isinstance(error, _WRONG):
         return 2
-    return 1 if isinstance(error, _FAILED) else None
+    return 1 if isinstance(error, _FAILED) or _of_this_machine(error) else None

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -160,6 +161,9 @@ def _to_complete() -> Sequence[str]:
 
 def run() -> None:
     """Runs the command and exits with its code; an expected failure is one line on standard error, without a stack trace."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed before the start
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the end
     try:
         command = program(_to_complete() or sys.argv[1:])
         collect_rarely()
@@ -171,4 +175,8 @@ def run() -> None:
         printable = load("forwarder.process.printable:printable")
         text: str = load("forwarder.cli.failures:message")(error)
         sys.stderr.write(f"forwarder: {printable(text)}\n")
+        try:
+            sys.stdout.flush()
+        except OSError:  # Python would try again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(code)

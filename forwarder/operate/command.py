@@ -25,7 +25,9 @@ from forwarder.operate.output import AsJson, Failed, Shown, WrongUsage
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.clock import SystemClock
 from forwarder.process.loops import first_of
+from forwarder.reservation.submission import shadow_id
 from forwarder.settings import Settings
+from forwarder.tenancy.port import NotKnown
 from forwarder.topics.port import Log, Topics
 
 T = TypeVar("T")
@@ -51,7 +53,13 @@ def runnable(command: Callable[..., Any]) -> Callable[..., None]:
         result = command(**given)
         shown = asyncio.run(result) if inspect.iscoroutine(result) else result
         if shows:
-            shown.show(as_json=as_json)
+            try:
+                shown.show(as_json=as_json)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                raise  # its reader has gone
+            except OSError as error:
+                raise Failed(f"the command is done, but its output cannot be written: {error.strerror}") from error
 
     parameters = [
         each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -98,6 +106,15 @@ def require_data(settings: Settings) -> None:
             f"no forwarder data in {database.parent.absolute()}; set FORWARDER_DATA_DIR to a deployment's directory, "
             "or start a new one with `forwarder up`"
         )
+
+
+async def require_known(backend: Backend, *, workspace: str | None = None, account: str | None = None) -> None:
+    """Raises `NotKnown` for a workspace or an account that there is not. For filters that match nothing: a mistyped name is not one
+    for which nothing waits."""
+    if workspace is not None:
+        await backend.tenancy.policies(workspace)
+    if account is not None and account.removeprefix(shadow_id("")) not in await backend.tenancy.account_workspaces():
+        raise NotKnown(f"There is no account {account!r}.")
 
 
 async def unless_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
@@ -155,12 +172,15 @@ def moment_if_given(text: str | None, option: str) -> datetime | None:
 
 def credential_from(given: str | None, file: Path | None) -> str:
     """The credential: as given, or the text of the file (`-` is standard input) without a final line feed; empty if there is
-    neither. Raises `WrongUsage`."""
+    neither. Raises `WrongUsage`, also for an empty file."""
     if file is None:
         return given or ""
     if given:
         raise WrongUsage("Give either --credential or --credential-file.")
-    return text_from(file).rstrip("\r\n")
+    text = text_from(file).rstrip("\r\n")
+    if not text:
+        raise WrongUsage(f"{'standard input' if str(file) == '-' else file} has no credential: it is empty.")
+    return text
 
 
 def parsed(option: str, read: Callable[[G], T], given: G) -> T:
@@ -178,7 +198,7 @@ def text_from(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise WrongUsage(f"{file} cannot be read: {error}") from error
+        raise WrongUsage(f"{file} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from error
 
 
 def options_from(given: Sequence[str] | None, file: Path | None) -> dict[str, Any]:

@@ -111,6 +111,11 @@ class Shown:
             raise Failed(self.failed)
 
 
+def more_than(limit: int) -> Sequence[str]:
+    """The note of a list that was cut."""
+    return [f"There are more than the newest {limit:,}; --limit shows more."]
+
+
 def listed(rows: Sequence[Any], columns: Sequence[str], *, notes: Sequence[str] = ()) -> Shown:
     """Rows as a JSON array, or as a table of `columns`."""
     return Shown(rows, Table(rows, columns), notes)

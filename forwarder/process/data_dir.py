@@ -20,7 +20,7 @@ class AlreadyRunning(RuntimeError):
 
 
 class NotPrivate(RuntimeError):
-    """Others could read or replace files in the directory. The message says which, and how to fix it."""
+    """The directory, or a file in it, cannot be used safely. The message says which, and how to fix it."""
 
 
 def make_private(data_dir: Path) -> None:
@@ -28,7 +28,10 @@ def make_private(data_dir: Path) -> None:
     private too. Raises `NotPrivate` if it belongs to another user, or has a symbolic link among its files, which may lead
     anywhere."""
     os.umask(stat.S_IRWXG | stat.S_IRWXO)
-    data_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotPrivate(f"The data directory {data_dir} cannot be made: {error.strerror}.") from error
     if data_dir.stat().st_uid != os.geteuid():
         raise NotPrivate(f"The data directory {data_dir} belongs to another user: choose one of your own.")
     data_dir.chmod(stat.S_IRWXU)
@@ -55,9 +58,15 @@ def alone_in(data_dir: Path) -> Iterator[None]:
 
 
 def secret_in(data_dir: Path) -> str:
-    """The directory's own secret (mode 0600), generated if there is none."""
+    """The directory's own secret (mode 0600), generated if there is none. Raises `NotPrivate` for an empty file: nothing may be
+    sealed with an empty secret."""
     path = data_dir / _KEY_FILE
     if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_urlsafe(32), encoding="ascii")
-    return path.read_text(encoding="ascii").strip()
+        made = path.with_suffix(".new")  # whole, or not there
+        made.touch(mode=0o600)
+        made.write_text(secrets.token_urlsafe(32), encoding="ascii")
+        made.replace(path)
+    secret = path.read_text(encoding="ascii").strip()
+    if not secret:
+        raise NotPrivate(f"{path} is empty: restore it from a backup, or remove it if this deployment has never run.")
+    return secret

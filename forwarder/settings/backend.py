@@ -94,7 +94,15 @@ def _database_transport(url: str) -> Transport:
 
 
 def _brokers(servers: str) -> list[str]:
-    return [urlsplit(f"//{each.strip()}").hostname or each.strip() for each in servers.split(",")]
+    try:
+        brokers = [urlsplit(f"//{each.strip()}") for each in servers.split(",")]
+        if all(broker.hostname and broker.port != 0 for broker in brokers):
+            return [str(broker.hostname) for broker in brokers]
+    except ValueError:  # a port that is no number, or an open bracket
+        pass
+    raise BadSettings(
+        f"FORWARDER_KAFKA_BOOTSTRAP_SERVERS must be host:port, several with commas between; it is {servers!r}."
+    )
 
 
 def _refuse_plaintext(servers: str, security: KafkaSecurity | None, database: Transport) -> None:

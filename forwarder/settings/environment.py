@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
@@ -178,7 +178,7 @@ class Environment(BaseModel):
     """How long a PMS may take to show a reservation, including a late commit, if its kind does not state it."""
     max_held: Annotated[int, Field(ge=1)] = 8000
     """Reservations that one worker holds in memory. The rest wait in the store."""
-    lease_seconds: Annotated[float, Field(gt=0)] = 45.0
+    lease_seconds: Annotated[float, Field(gt=0, le=3600)] = 45.0
     """How long a silent worker keeps its rows. At least 1.5 times the push time-out."""
     session_seconds: Annotated[float, Field(ge=1, le=300)] = 10.0
     """How long a silent process keeps its partitions. The brokers must allow it: `group.min.session.timeout.ms`, 6 s."""
@@ -200,11 +200,11 @@ class Environment(BaseModel):
     lame_duck_seconds: Annotated[float, Field(ge=0, le=60)] = 5.0
     """How long a stopping process still accepts requests: it is no longer ready, and ends each connection with its response. Set it
     to the time that load balancers take to notice. `forwarder up` does not wait."""
-    grace_seconds: Annotated[float, Field(ge=0)] = 20.0
+    grace_seconds: Annotated[float, Field(ge=0, le=3600)] = 20.0
     """How long a stopping process lets work in progress finish."""
     core_dumps: bool = False
     """Allow core dumps, which contain cards, and debuggers. For development only."""
-    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     """`debug`, `info`, `warning` or `error`."""
     log_format: LogFormat = "auto"
     """`json`, `pretty`, or `auto`: pretty on a terminal, JSON otherwise."""

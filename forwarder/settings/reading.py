@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from forwarder.http.admission import Admission
 from forwarder.http.connections import ConnectionLimits
@@ -169,10 +170,20 @@ def read_settings() -> Settings:
         return replace(settings_of(Environment.model_validate(ours)), trace_export=trace_export_of(os.environ))
     except ValidationError as error:
         lines = [
-            f"{PREFIX}{'_'.join(str(step) for step in detail['loc'][:1]).upper()}: {detail['msg']}"
+            f"{PREFIX}{'_'.join(str(step) for step in detail['loc'][:1]).upper()}: {_fault(detail)}"
             for detail in error.errors(include_input=False, include_url=False)
         ]
         raise BadSettings("\n".join(lines)) from None
+
+
+def _fault(detail: ErrorDetails) -> str:
+    """What is wrong with a value, where pydantic's words are for programmers."""
+    match detail["type"]:
+        case "too_short":
+            return f"must have at least {detail['ctx']['min_length']} characters"
+        case "string_pattern_mismatch":
+            return "is not written as docs/reference/settings.md says"
+    return detail["msg"].removeprefix("Value error, ")
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 does not connect."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -47,8 +47,16 @@ def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
     named = (
         each if each.startswith("/") else urlsplit(f"//{each}").hostname or each for each in hosts.split(",") if each
     )
+    if any(text and not (text.isascii() and text.isdigit() and 0 < int(text) < 65536) for text in _ports(hosts)):  # noqa: PLR2004
+        raise BadTransport("a port must be a number from 1 to 65535")
     own = query.get("sslcert") if mode in _ENCRYPTED else None
     return Transport(tuple(named), mode in _ENCRYPTED, Path(own) if own else None)
+
+
+def _ports(hosts: str) -> Iterator[str]:
+    for each in hosts.split(","):
+        if not each.startswith("/"):
+            yield each.rpartition("]")[2].partition(":")[2]
 
 
 def names_session_attrs(url: str, environment: Mapping[str, str]) -> bool:

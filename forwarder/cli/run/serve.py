@@ -77,7 +77,7 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     try:
         return bind(host, port, shared=shared)
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
         raise Failed(
             f"cannot listen on {host}:{port}: {reason}. Choose another with --port or FORWARDER_PORT."
         ) from None

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 from pydantic_core import from_json
 
-from forwarder.operate.command import Commands, moment_if_given, open_deployment
+from forwarder.operate.command import Commands, moment_if_given, open_deployment, require_known
 from forwarder.operate.output import Shown, Table, picked
 from forwarder.store.audit import AuditEntry, AuditFilter
 
@@ -45,7 +45,8 @@ async def list_entries(
     ] = None,
     workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None,
     before: Annotated[
-        int | None, typer.Option(min=1, metavar="NUMBER", help="Only entries before this one: the next page.")
+        int | None,
+        typer.Option(min=1, max=2**63 - 1, metavar="NUMBER", help="Only entries before this one: the next page."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 50,
 ) -> Shown:
@@ -53,6 +54,8 @@ async def list_entries(
     wanted = AuditFilter(moment_if_given(since, "--since"), who, action, workspace)
     async with open_deployment() as backend:
         found = await backend.trail.entries(wanted, before=before, limit=limit + 1)
+        if not found:
+            await require_known(backend, workspace=workspace)
         keys = await backend.tenancy.keys() if any(each.actor_kind == "key" for each in found) else ()
     names = {each.key.id: each.key.name for each in keys}
     rows: list[dict[str, Any]] = []

@@ -4,6 +4,7 @@
 made from the same list.
 """
 
+import shlex
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -103,7 +104,9 @@ def findings_of(status: "DeploymentStatus") -> Sequence[Finding]:
     for condition in conditions():
         for values in seen[condition.name]:
             quoted = {name: quote(str(value), safe="") for name, value in values.items()}
-            says, mend = (printable(text.format_map(values)) for text in (condition.says, condition.do))
+            # A command is typed as it is printed.
+            words = {name: shlex.quote(str(value)) for name, value in values.items()}
+            says, mend = printable(condition.says.format_map(values)), printable(condition.do.format_map(words))
             found.append(Finding(condition, says, mend, condition.page.format_map(quoted)))
     return sorted(found, key=lambda finding: not finding.urgent)
 
@@ -123,7 +126,7 @@ _EXPLAINS: Final = frozenset({"log", "store", "store_in_step_with_topics", "keys
 
 
 def _processes(status: "DeploymentStatus") -> _Seen:
-    """Failing checks, roles without a live process, and processes that were killed while others of their role live."""
+    """Failing checks, needed roles without a live process, and other processes that were killed."""
     every = () if status.store is None else status.store.processes
     live = [each for each in every if not each.silent(status.at)]
     met = {
@@ -149,9 +152,10 @@ def _processes(status: "DeploymentStatus") -> _Seen:
                 ago = span(status.at - mine[-1].seen_at)
                 last = f"the last one, on {mine[-1].host}, was killed or lost the store {ago} ago"
             yield name, {"role": role, "last": last}
+    needed = {_EVERYTHING, *_NEEDED.values()}
     for each in every:
         others = sum(other.role == each.role for other in live)
-        if others and each.silent(status.at):
+        if each.silent(status.at) and (others or each.role not in needed):
             ago = span(status.at - each.seen_at)
             yield "ProcessDown", {"role": each.role, "host": each.host, "ago": ago, "live": others}
 

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import typer
 
-from forwarder.operate.command import Commands, open_deployment
+from forwarder.operate.command import Commands, open_deployment, require_known
 from forwarder.operate.output import Block, Shown, Table, WrongUsage, picked, progress
 from forwarder.operate.privacy.scan import texts_in
 from forwarder.oversight.audit import Audit
@@ -217,6 +217,7 @@ async def erase(
         raise WrongUsage("--phone takes a full number, of at least six digits.")
     query = GuestQuery(email, phone, reservation, workspace)
     async with open_deployment() as backend:
+        await require_known(backend, workspace=workspace)
         guests = Guests(
             GuestStore(backend.engine),
             backend.tenancy.account_workspaces,
@@ -408,8 +409,7 @@ async def purge(
     deleted = 0
     async with open_deployment() as backend:
         submissions = Purge(Purger(backend.engine), backend.audit, backend.clock)
-        if workspace is not None:
-            await backend.tenancy.policies(workspace)  # raises for an unknown workspace
+        await require_known(backend, workspace=workspace)
         try:
             count = await submissions.count(day, workspace)
         except TooRecent as error:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import open_deployment, stop_on_signal
+from forwarder.operate.command import open_deployment, require_known, stop_on_signal
 from forwarder.operate.output import Block, Failed, Shown, Table, WrongUsage, progress
 from forwarder.operate.submissions.search import Filters, SubmissionSearch, not_found, status_after
 from forwarder.oversight.audit import Audit
@@ -122,7 +122,9 @@ RequestIds = Annotated[
     list[str] | None, typer.Argument(metavar="REQUEST_ID...", help="Only these, by the requestId of their 202: rsv_….")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and what is refused.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt. Without a terminal there is none.")
+]
 
 
 async def selected(
@@ -142,6 +144,8 @@ async def selected(
     async with aclosing(SubmissionSearch(backend.overview, backend.request_ids).pages(query, page=_PAGE)) as pages:
         async for page, _ in pages:
             rows += page
+    if not rows:
+        await require_known(backend, workspace=query.workspace_id, account=query.account_id)
     return rows, ()
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import moment_if_given, open_deployment
+from forwarder.operate.command import moment_if_given, open_deployment, require_known
 from forwarder.operate.output import Failed, Shown, WrongUsage, fields_of, json_line, listed, picked
 from forwarder.reservation.failures import FAILURE_CLASS, FAILURE_CLASSES, FORGED, SET_ASIDE, UNDECODABLE
 from forwarder.reservation.parsing import whole_number
@@ -262,6 +262,8 @@ async def list_letters(
     wanted = filters.wanted()
     async with open_deployment() as backend:
         found = await letters_of(backend).find(wanted)
+        if not found:
+            await require_known(backend, account=wanted.account)
     rows = [row(letter, state) for letter, state in found if everything or state is not LetterState.REPLAYED]
     more = [f"The newest {limit} of {len(rows)}; --limit shows more."] if len(rows) > limit else []
     return listed(rows[:limit], COLUMNS, notes=more)

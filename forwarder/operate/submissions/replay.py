@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from forwarder.operate.command import Commands, open_deployment, stop_on_signal
+from forwarder.operate.command import Commands, open_deployment, require_known, stop_on_signal
 from forwarder.operate.output import Block, Shown, Table, WrongUsage, progress
 from forwarder.operate.submissions.bulk import OnDone, Yes, agreed
 from forwarder.operate.submissions.dead_letters import (
@@ -131,6 +131,8 @@ async def replay(
     async with open_deployment() as backend:
         reader = letters_of(backend)
         found = all_of(ids or [], await reader.find(LetterFilter(ids=frozenset(ids)) if ids else wanted))
+        if not found:
+            await require_known(backend, account=wanted.account)
         plan = plan_replay(found, by_id=bool(ids))
         if dry_run:
             return _planned(plan)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic_core import from_json
 
-from forwarder.operate.command import moment_if_given, open_deployment
+from forwarder.operate.command import moment_if_given, open_deployment, require_known
 from forwarder.operate.output import (
     AsJson,
     Block,
@@ -20,6 +20,8 @@ from forwarder.operate.output import (
     Table,
     WrongUsage,
     json_line,
+    more_than,
+    note,
     picked,
     show,
     show_lines,
@@ -71,7 +73,7 @@ class SubmissionSearch:
     async def newest(self, query: SubmissionQuery, limit: int) -> Sequence[SubmissionSummary]:
         """The newest `limit` that match. Raises `StoreUnavailable`."""
         found: list[SubmissionSummary] = []
-        async for rows, _ in self.pages(query, page=limit):
+        async for rows, _ in self.pages(query, page=min(limit, _PAGE)):
             found += rows
             if len(found) >= limit:
                 break
@@ -116,6 +118,9 @@ class Filters:
             "--transaction-id": self.transaction_id,
             "--reason": self.reason,
             "--key": self.key,
+            "--account": self.account,
+            "--workspace": self.workspace,
+            "--property": self.property_id,
         }
         for option, text in texts.items():
             if text is not None and not text.strip():
@@ -123,14 +128,20 @@ class Filters:
         names = [*Status] if self.status is None else [name.strip().upper() for name in self.status.split(",")]
         if wrong := [name for name in names if name not in Status.__members__]:
             raise WrongUsage(f"There is no status {wrong[0]!r}; there are: {', '.join(Status)}.")
+        before, since = (
+            moment_if_given(self.older_than, "--older-than"),
+            moment_if_given(self.newer_than, "--newer-than"),
+        )
+        if before is not None and since is not None and since >= before:
+            raise WrongUsage("--newer-than must be a time before --older-than.")
         return SubmissionQuery(
             statuses=frozenset(map(Status, names)),
             account_id=self.account,
             workspace_id=self.workspace,
             property_id=self.property_id,
             reason=self.reason,
-            accepted_before=moment_if_given(self.older_than, "--older-than"),
-            accepted_since=moment_if_given(self.newer_than, "--newer-than"),
+            accepted_before=before,
+            accepted_since=since,
             transaction_id=self.transaction_id,
             guest=self.guest,
             pms_reservation_id=self.pms_id,
@@ -262,7 +273,12 @@ async def list_submissions(
         search = SubmissionSearch(backend.overview, backend.request_ids)
         with while_read():
             if not as_json:
-                show(Table([row(summary) for summary in await search.newest(query, limit)], _COLUMNS))
+                found = await search.newest(query, limit + 1)
+                if not found:
+                    await require_known(backend, workspace=filters.workspace, account=filters.account)
+                show(Table([row(summary) for summary in found[:limit]], _COLUMNS))
+                for each in more_than(limit) if len(found) > limit else ():
+                    note(each)
                 return
             # A page at a time: there may be more submissions than fit into memory.
             left, before = limit, "["
@@ -274,6 +290,8 @@ async def list_submissions(
                     left -= len(rows)
                     if left <= 0:
                         break
+            if before == "[":
+                await require_known(backend, workspace=filters.workspace, account=filters.account)
             show_lines(["[]" if before == "[" else "]"])
 
 

@@ -1,6 +1,8 @@
 """`forwarder account …`: integration accounts, each one PMS as one workspace uses it."""
 
+import re
 import secrets
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds
-from forwarder.operate.command import Commands, credential_from, open_deployment, options_from, text_from
+from forwarder.operate.command import Commands, credential_from, open_deployment, options_from, require_known, text_from
 from forwarder.operate.output import Grid, Shown, WrongUsage, fields_of, listed, picked
 from forwarder.operate.tenants.accounts import (
     FAILED,
@@ -38,13 +40,15 @@ _FIELDS = (
     "similar paused options skippedChecks"
 )
 _COLUMNS = "id workspace kind baseUrl concurrency ratePerSecond deadlineSeconds duplicateWindowSeconds paused".split()
-_LONGEST_ID = 200
+_ID = re.compile(r"(?![ -])[ -~]{0,199}[!-~]")
+MAX_DEADLINE_SECONDS = 366 * 24 * 60 * 60
+"""A moment that is this far away can be stored by every database and language."""
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
 _BASE_URL = typer.Option(help="The base URL of the PMS's API. Another host needs the credential again.")
 _NEW_BASE_URL = typer.Option(help="The base URL of the PMS's API. Default: the one in its kind's mapping.")
-_CONCURRENCY = typer.Option(min=1, help="Maximum concurrent pushes.")
+_CONCURRENCY = typer.Option(min=1, max=10_000, help="Maximum concurrent pushes.")
 _RATE = typer.Option(metavar="N", help=f"Maximum requests per second; {PUBLISHED}: the limit that its kind publishes.")
-_DEADLINE = typer.Option(min=1, metavar="SECONDS", help="How long a submission is tried.")
+_DEADLINE = typer.Option(min=1, max=MAX_DEADLINE_SECONDS, metavar="SECONDS", help="How long a submission is tried.")
 _DUPLICATE_WINDOW = typer.Option(
     min=0,
     max=MAX_WINDOW_SECONDS,
@@ -161,11 +165,11 @@ async def add(
     """Add an integration account."""
     if kind not in pms_kinds():
         raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
-    new_id = account_id or f"acc_{secrets.token_hex(6)}"
-    if SHADOW_MARK in new_id or "," in new_id or len(new_id) > _LONGEST_ID:
+    new_id = f"acc_{secrets.token_hex(6)}" if account_id is None else account_id
+    if not _ID.fullmatch(new_id) or SHADOW_MARK in new_id or "," in new_id:
         raise WrongUsage(
-            f"--id must be without {SHADOW_MARK}, which marks shadows, without a comma, which separates headers, and of at most "
-            f"{_LONGEST_ID} characters."
+            f"--id must be 1 to 200 printable ASCII characters, as callers send it in a header, without {SHADOW_MARK} and commas; "
+            f"it begins with neither a hyphen nor a space, and ends with no space. It is {new_id!r}."
         )
     options = options_from(terms.option, terms.options_file)
     try:
@@ -178,7 +182,8 @@ async def add(
         async with open_deployment() as backend:
             await accounts_of(backend).add(account, secret, tls)
     return Shown(
-        {"id": new_id}, f"Account {new_id} added. `forwarder account probe {new_id}` tests the PMS credentials."
+        {"id": new_id},
+        f"Account {new_id} added. `forwarder account probe {shlex.quote(new_id)}` tests the PMS credentials.",
     )
 
 
@@ -285,7 +290,10 @@ def _options_in_words(whose: str) -> Iterator[None]:
 async def list_accounts(workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None) -> Shown:
     """List integration accounts; their options with --json. Credentials are not shown."""
     async with open_deployment() as backend:
-        return listed([_row(account) for account in await backend.tenancy.accounts(workspace)], _COLUMNS)
+        found = await backend.tenancy.accounts(workspace)
+        if not found:
+            await require_known(backend, workspace=workspace)
+        return listed([_row(account) for account in found], _COLUMNS)
 
 
 async def pause(account_id: _Id) -> Shown:

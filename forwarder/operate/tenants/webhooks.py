@@ -20,8 +20,8 @@ from forwarder.notifier.webhooks import (
     Webhooks,
     WebhookTerms,
 )
-from forwarder.operate.command import Commands, moment, open_deployment, text_from
-from forwarder.operate.output import Failed, Shown, Table, WrongUsage, fields_of
+from forwarder.operate.command import Commands, moment, open_deployment, require_known, text_from
+from forwarder.operate.output import Failed, Shown, Table, WrongUsage, fields_of, more_than
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import Endpoint, TooManyEndpoints, UnknownAccount
 from forwarder.webhooks.port import BadHeaders, BadTarget
@@ -121,8 +121,10 @@ async def add(
 
 async def list_webhooks(workspace: _OfWorkspace = None) -> Shown:
     """List webhooks, the oldest first."""
-    async with _open_webhooks() as hooks:
-        rows = [_row(each) for each in await hooks.endpoints(workspace)]
+    async with open_deployment() as backend:
+        rows = [_row(each) for each in await (await webhooks_of(backend)).endpoints(workspace)]
+        if not rows:
+            await require_known(backend, workspace=workspace)
     return Shown(rows, Table([*map(_shown, rows)], _COLUMNS))
 
 
@@ -242,12 +244,13 @@ async def deliveries(
         raise WrongUsage(f"There is no status {status!r}; there are: {', '.join(DeliveryStatus)}.")
     wanted = None if status is None else DeliveryStatus(status.upper())
     async with _open_webhooks() as hooks:
-        found = await hooks.deliveries(endpoint_id, workspace_id=workspace, status=wanted, limit=limit, tried=tried)
-    rows = [delivery_json(each) for each in found]
+        # One more than is shown, to know whether there is one.
+        found = await hooks.deliveries(endpoint_id, workspace_id=workspace, status=wanted, limit=limit + 1, tried=tried)
+    rows = [delivery_json(each) for each in found[:limit]]
     # How the last try ended, in one word.
     ended = [row["attempts"][-1] if row["attempts"] else {"status": ""} for row in rows]
     shown = [{**row, "last": str(e["status"] or e.get("failure", ""))} for row, e in zip(rows, ended, strict=True)]
-    return Shown(rows, Table(shown, _DELIVERY_COLUMNS))
+    return Shown(rows, Table(shown, _DELIVERY_COLUMNS), more_than(limit) if len(found) > limit else ())
 
 
 async def delivery(endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None) -> Shown:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import Commands, open_deployment, parsed
+from forwarder.operate.command import Commands, open_deployment, parsed, require_known
 from forwarder.operate.output import Failed, Shown, WrongUsage, fields_of, listed, picked
 from forwarder.tenancy.api_keys import (
     DEFAULT_SCOPES,
@@ -85,7 +85,9 @@ async def remove(
         if yes:
             await backend.tenancy.remove_workspace(workspace_id)
         elif found.accounts or found.webhooks:
-            raise Failed(f"it has {found.accounts} accounts and {found.webhooks} webhooks, and cannot be removed")
+            raise Failed(
+                f"workspace {workspace_id} has {found.accounts} accounts and {found.webhooks} webhooks, and cannot be removed"
+            )
     result = {"id": workspace_id, "removed": yes, "keys": found.keys}
     if yes:
         return Shown(result, f"Workspace {workspace_id} removed, and {found.keys} keys with it.")
@@ -188,7 +190,10 @@ async def add_key(
 async def list_keys(workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None) -> Shown:
     """List keys, including revoked ones, oldest first. Tokens are not stored."""
     async with open_deployment() as backend:
-        return listed([_key_row(key) for key in await backend.tenancy.keys(workspace)], _KEY_COLUMNS)
+        found = await backend.tenancy.keys(workspace)
+        if not found:
+            await require_known(backend, workspace=workspace)
+        return listed([_key_row(key) for key in found], _KEY_COLUMNS)
 
 
 async def change_key(key_id: _KeyId, *, terms: _Terms) -> Shown:

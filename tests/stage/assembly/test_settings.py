@@ -42,6 +42,32 @@ def test_half_a_configuration_is_refused_and_the_other_half_named(
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("FORWARDER_SECRET_KEY", "short", "must have at least 32 characters"),
+        ("FORWARDER_PUBLIC_URL", "https://a.example/", "is not written as docs/reference/settings.md says"),
+        ("FORWARDER_LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
+        ("FORWARDER_LEASE_SECONDS", "inf", "less than or equal to 3600"),
+        ("FORWARDER_GRACE_SECONDS", "inf", "less than or equal to 3600"),
+        (KAFKA, "localhost:x", "must be host:port"),
+        (KAFKA, "[::1", "must be host:port"),
+        (KAFKA, ",", "must be host:port"),
+        (DATABASE, "postgresql://u:p@localhost:x/name", "a port must be a number"),
+        (DATABASE, "postgresql://u:p@localhost:5432,localhost:99999/name", "a port must be a number"),
+    ],
+)
+def test_a_bad_value_is_refused_in_words_that_say_what_is_right(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    if name in {KAFKA, DATABASE}:
+        monkeypatch.setenv(KAFKA, "localhost:9092")
+        monkeypatch.setenv(DATABASE, "postgresql://u:p@localhost/name")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BadSettings, match=f"^{name}.*{says}"):
+        read_settings()
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("FORWARDER_PORT", "eighty"),

@@ -156,7 +156,7 @@ def test_options_are_changed_without_the_credential(command: Command) -> None:
         (("--option", "fax=1"), "fax"),
         (("--option", "liveQuote"), "NAME=VALUE"),
         (("--id", "test~acc"), "without ~"),
-        (("--id", "a" * 201), "at most 200"),
+        (("--id", "a" * 201), "1 to 200"),
         (("--options-file", "none.json"), "none.json"),
         (("--credential-file", "none"), "none"),
         (("--credential", "a", "--credential-file", "none"), "either"),

@@ -279,6 +279,22 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
         ],
     ),
     (
+        "the only notifier was killed",
+        stored(processes=[*RUNNING, process("notifier", "n1", seen=MINUTES_AGO)]),
+        [
+            (
+                "ProcessDown",
+                "notifier on n1 was killed or lost the store 3.0 min ago; 0 of its role run",
+                "read the end of its log, then start it again: forwarder notifier",
+            )
+        ],
+    ),
+    (
+        "a paused account whose name is no word of a shell",
+        stored(stands("Casa Sol; 2", pending("Casa Sol; 2", 7, since=LONG_AGO), AccountState.PAUSED)),
+        [("AccountPaused", "Casa Sol; 2: paused, and 7 wait", "forwarder account resume 'Casa Sol; 2'")],
+    ),
+    (
         "a loop of a worker fails, and a certificate is about to end",
         stored(processes=[*RUNNING[1:], process("ingress", "i1", "loops", "certificate")]),
         [

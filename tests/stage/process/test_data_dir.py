@@ -59,3 +59,15 @@ def test_somebody_elses_directory_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     with pytest.raises(NotPrivate, match="belongs to another user"):
         make_private(tmp_path)
+
+
+def test_an_empty_secret_seals_nothing(tmp_path: Path) -> None:
+    (tmp_path / "secret.key").touch()
+    with pytest.raises(NotPrivate, match="is empty"):
+        secret_in(tmp_path)
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotPrivate, match="cannot be made: File exists"):
+        make_private(tmp_path / "file")
