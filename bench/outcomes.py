@@ -65,6 +65,10 @@ class Outcomes:
         now = await self._now()
         return {name: number - self._before[name] for name, number in now.items()}
 
+    async def made(self) -> int:
+        """What the PMS made, which it answers from memory."""
+        return await self._count("made")
+
     async def _now(self) -> dict[str, int]:
         stats = (await self._http.get("/stats")).raise_for_status().json()
         twice = stats.get("duplicates", 0)  # a PMS in Go does not tell: of as many made as were accepted, none is

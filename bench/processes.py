@@ -98,6 +98,10 @@ class Running:
     def _tail(self) -> str:
         return self._log.read_text(errors="replace")[-_TAIL_CHARACTERS:] or "(its log is empty)"
 
+    def kill(self) -> None:
+        """SIGKILL, and wait."""
+        self._process.kill()
+
     def stop(self) -> None:
         """SIGTERM, and wait."""
         self._process.stop()
