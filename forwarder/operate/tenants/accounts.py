@@ -33,6 +33,10 @@ from forwarder.tenancy.port import SIMILAR, Account, CannotOpen, NotKnown, Seale
 from forwarder.tenancy.sealing import of_client_key, of_credential, with_credential
 from forwarder.tenancy.sql.admin import TenancyAdmin
 
+_OLD_PUSHES_WITHIN: Final = timedelta(hours=1)
+"""Until they know of a change, workers push with the old address and credential: for some seconds after its commit, which may wait
+for a standby. Generous, as it vouches for no other PMS: a change without `same_pms` ends it."""
+
 _KNOWN_WITHIN: Final = timedelta(seconds=10)
 """How long workers may know an account as it was before a change."""
 
@@ -125,8 +129,7 @@ class Accounts:
         kept = {name: value for name, value in wanted.items() if value is not None}
         changed = replace(account, options=kept, **settings)
         if same_pms:
-            # Until they know of the change, workers push with the old address and credential.
-            changed = replace(changed, same_pms_before=self.clock.now() + _KNOWN_WITHIN)
+            changed = replace(changed, same_pms_before=self.clock.now() + _OLD_PUSHES_WITHIN)
         elif credential is not None or changed.base_url != account.base_url:
             changed = replace(changed, same_pms_before=None)
         self._check(changed)

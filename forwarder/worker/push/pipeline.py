@@ -50,6 +50,8 @@ SUSPECT_AFTER: Final = 2
 
 MAX_DEATHS: Final = 2
 
+CLEAR_AGAIN_SECONDS: Final = 0.5
+
 
 class EndsWorkers(Exception):
     """Workers died in the middle of pushes of this row, the last time while it was pushed alone."""
@@ -147,10 +149,20 @@ class PushPipeline:
             else:
                 await self._pusher.push(push)
         finally:
+            await self._clear_suspect(work_id)
+
+    async def _clear_suspect(self, work_id: int) -> None:
+        """Waits for the store for as long as the lease lasts: a mark that stays counts as a death."""
+        while True:
             try:
                 await self._recorder.clear_suspects([work_id])
             except StoreUnavailable as error:
-                _log.warning("push.still_suspected", reservation_id=work_id, error=str(error))
+                if not self._lease.held():
+                    _log.warning("push.still_suspected", reservation_id=work_id, error=str(error))
+                    return
+            else:
+                return
+            await asyncio.sleep(CLEAR_AGAIN_SECONDS)
 
     def _conclude(self, push: PushContext) -> None:
         if isinstance(push.error, LeaseLost):

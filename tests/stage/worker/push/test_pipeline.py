@@ -10,7 +10,7 @@ import pytest
 from forwarder.process.containment import Fault, Where
 from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status, describe
-from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work
+from forwarder.store.submissions.port import Attempt, Ended, Postponed, StoreUnavailable, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
@@ -49,6 +49,7 @@ class _Worker:
         self.sends = False
         self.deaths = 0
         self.suspected: list[int] = []
+        self.store_away, self.has_lease, self.lease_lasts = 0, True, True
 
     async def sure(self) -> bool:
         return True
@@ -57,7 +58,14 @@ class _Worker:
         self.suspected.append(work_id)
         return self.deaths
 
+    def held(self) -> bool:
+        return self.has_lease
+
     async def clear_suspects(self, work_ids: Collection[int]) -> None:
+        if self.store_away:
+            self.store_away -= 1
+            self.has_lease = self.has_lease and self.lease_lasts
+            raise StoreUnavailable("The database restarts.")
         self.suspected = [each for each in self.suspected if each not in work_ids]
 
     async def push(self, push: PushContext) -> None:
@@ -209,3 +217,15 @@ async def test_a_row_over_which_workers_end_is_pushed_no_more(deaths: int, statu
     assert (push.decision.status, push.decision.look_at) == (status, None)
     assert worker.pushed == ([] if status is Status.IN_DOUBT else [WORK.id])
     assert worker.suspected == [], "it is known what became of it"
+
+
+@pytest.mark.parametrize("lease_lasts", [True, False])
+async def test_a_push_that_ends_while_the_store_is_away_leaves_no_mark_as_if_its_worker_had_died(
+    monkeypatch: pytest.MonkeyPatch, *, lease_lasts: bool
+) -> None:
+    """The worker that pushes the row next would count it, and give the row up. Without its lease, this one waits no longer."""
+    monkeypatch.setattr(pipeline, "CLEAR_AGAIN_SECONDS", 0.0)
+    worker = _Worker(Confirmed("7"))
+    worker.store_away, worker.lease_lasts = 3, lease_lasts
+    await worker.run(row=replace(WORK, takeovers=9))
+    assert worker.suspected == ([] if lease_lasts else [WORK.id])
