@@ -182,8 +182,10 @@ async def _the_rest_is_put_back_twice_and_made_once(
     assert (first.code, second.code) == (0, 0), first.err + second.err
     assert "1 undecodable" in first.out
     assert second.data["putBack"] == second.data["selected"]
-    ends = await asyncio.gather(*(deployment.settled("generic", each) for each in failed))
-    assert {end["status"] for end in ends} == {"CONFIRMED"}
+    async with asyncio.timeout(PATIENCE_SECONDS):  # each is FAILED until a worker ingests its replay
+        for each in failed:
+            while (await deployment.settled("generic", each))["status"] != "CONFIRMED":
+                await asyncio.sleep(0.05)
     ids = [f"{each}.1" for each in failed]
     every = {letter["id"]: letter["standing"] for letter in await operator.letters("--all")}
     assert every == {**dict.fromkeys(ids, "replayed"), poison: "undecodable"}

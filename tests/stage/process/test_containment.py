@@ -228,6 +228,8 @@ LOOPS_WITHIN_A_STEP = {
     "worker/service.py",  # reads a topic within the step of `intake`
     "notifier/service.py",  # the same
     "housekeeping/retention.py",  # batches of one sweep
+    "notifier/webhooks.py",  # one change of a webhook, made again where another came between
+    "worker/push/pipeline.py",  # the end of one push, for as long as the lease lasts
     "worker/push/run.py",  # the steps of one push, which the account queue contains
     "worker/dispatch/account_queue.py",  # one push after the other, each contained
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from forwarder.process.clock import SystemClock, iso
 from forwarder.reservation.booking import Traits, apply_rules
@@ -16,6 +17,7 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.engine import Engine
 from forwarder.store.submissions.port import Arrival, Work
 from forwarder.store.submissions.recorder import Recorder
+from forwarder.store.tables import reservations
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message
 from tests.support.store.stored import take_over
@@ -73,6 +75,19 @@ async def test_a_paused_account_takes_in_and_waits(bench: Bench) -> None:
         assert bench.pms.asked == []
         bench.accounts.one = replace(bench.accounts.one, paused=False)
         await bench.rows("CONFIRMED", 1)
+
+
+async def test_a_deadline_runs_from_the_acceptance_as_the_caller_set_it_or_as_the_account_has_it(bench: Bench) -> None:
+    bench.accounts.one = replace(bench.accounts.one, paused=True, deadline_seconds=3600)
+    sent = [fresh(1), replace(fresh(2), deadline_seconds=60), replace(fresh(3), deadline_seconds=7200)]
+    for each in sent:
+        await bench.submit(each)
+    async with bench.worker():
+        await bench.rows("PENDING", 3)
+    async with bench.engine.connect() as connection:
+        stored = await connection.execute(sa.select(reservations.c.request_id, reservations.c.deadline_at))
+        deadlines = {row.request_id: row.deadline_at for row in stored}
+    assert [round((deadlines[each.request_id] - each.accepted_at).total_seconds()) for each in sent] == [3600, 60, 3600]
 
 
 async def test_what_is_put_off_is_due_again_and_tried_again(bench: Bench) -> None:
