@@ -20,7 +20,7 @@ from forwarder.http.messages import NO_STORE, Header, Response, problem_response
 from forwarder.process.clock import SystemClock, iso
 from forwarder.process.printable import printable
 from forwarder.reservation.parsing import moment
-from forwarder.reservation.problems import requests
+from forwarder.reservation.problems import catalogue
 
 _WIDTH: Final = 240
 _HEIGHT: Final = 48
@@ -111,7 +111,7 @@ def static_route() -> Route:
         name = request.path_params["name"]
         media_type = _STATIC.get(name)
         if media_type is None:
-            return problem_response(requests.NOT_FOUND.problem("Unknown path."))
+            return problem_response(catalogue.NOT_FOUND.problem("Unknown path."))
         return Response(200, _asset(name), (_FOR_EVER, *_PROTECTED), media_type)
 
     return Route(HOME + "/static/{name}", asset)

@@ -28,13 +28,13 @@ from forwarder.http.messages import (
     problem_response,
     with_request_id,
 )
-from forwarder.reservation.problems import requests, service
+from forwarder.reservation.problems import catalogue
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 """Maximum size of a request's target and all header lines."""
 
 HEAD_TOO_LARGE: Final = problem_response(
-    requests.HEADERS_TOO_LARGE.problem(f"The request's target and headers must have at most {MAX_HEAD_BYTES} bytes."),
+    catalogue.HEADERS_TOO_LARGE.problem(f"The request's target and headers must have at most {MAX_HEAD_BYTES} bytes."),
     (b"connection", b"close"),
 )
 
@@ -380,8 +380,8 @@ def _disconnect(cycle: RequestResponseCycle) -> None:
 
 _MALFORMED: Final = _HeadFault("Invalid HTTP request received.")
 _TIMED_OUT: Final = problem_response(
-    requests.HEAD_TIMED_OUT.problem("The rest of the target and headers did not come in time.")
+    catalogue.HEAD_TIMED_OUT.problem("The rest of the target and headers did not come in time.")
 )
 _TOO_MANY: Final = problem_response(
-    service.TOO_MANY_CONNECTIONS.problem("This process has no room for another connection now.")
+    catalogue.TOO_MANY_CONNECTIONS.problem("This process has no room for another connection now.")
 )

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from forwarder.http.conditional import NotModified, file_response
 from forwarder.http.messages import JSON, Header, Response, Routes, problem_response
-from forwarder.reservation.problems.requests import NOT_FOUND
+from forwarder.reservation.problems.catalogue import NOT_FOUND
 
 _PUBLISHED: Final = Path(__file__).parent / "published"
 _HTML: Final = b"text/html; charset=utf-8"

@@ -16,7 +16,7 @@ from forwarder.observability.exposition import registry
 from forwarder.observability.metrics import FAILING_CHECKS
 from forwarder.process.containment import LOOPS
 from forwarder.process.supervision import Stop
-from forwarder.reservation.problems import requests
+from forwarder.reservation.problems import catalogue
 
 Check = Callable[[], bool | Awaitable[bool]]
 """True if the checked part can work now. A check that raises or takes too long counts as False."""
@@ -25,7 +25,7 @@ ALWAYS_ANSWERED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """Exempt from admission, because an overloaded process is still alive."""
 
 _CHECK_SECONDS = 2.0
-_NOT_FOR_ALL = requests.UNAUTHENTICATED.problem(
+_NOT_FOR_ALL = catalogue.UNAUTHENTICATED.problem(
     "Metrics are for who sends Authorization: Bearer <FORWARDER_METRICS_TOKEN of this process>; API keys open none."
 )
 

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from forwarder.http.admission import Place, place_of
 from forwarder.reservation.checks.card_numbers import mask
-from forwarder.reservation.problems import service
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem, with_absolute_links
 from forwarder.reservation.value import value
 
@@ -311,5 +311,5 @@ def retry_after(seconds: int) -> Header:
 
 
 _TOO_MUCH_UNREAD: Final = problem_response(
-    service.OVERLOADED.problem("Earlier responses to this caller have not been read yet. Read them, then ask again.")
+    catalogue.OVERLOADED.problem("Earlier responses to this caller have not been read yet. Read them, then ask again.")
 )

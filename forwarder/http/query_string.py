@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 from starlette.types import Scope
 
 from forwarder.reservation.checks.faults import nearest
-from forwarder.reservation.problems import requests
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem, pointer_to
 
 Parameters = Mapping[str, Sequence[str]]
@@ -36,7 +36,7 @@ def refuse_unknown(scope: Scope, known: Collection[str]) -> Problem | None:
 def invalid_query(faults: Sequence[Fault]) -> Problem:
     """Every fault in one problem."""
     detail = "; ".join(f"{fault.pointer[1:]} {fault.detail}" for fault in faults)
-    return requests.INVALID_QUERY.problem(detail if detail.endswith("?") else f"{detail}.", faults=faults)
+    return catalogue.INVALID_QUERY.problem(detail if detail.endswith("?") else f"{detail}.", faults=faults)
 
 
 def _unknown(name: str, known: Collection[str]) -> Fault:

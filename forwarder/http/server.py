@@ -58,7 +58,7 @@ from forwarder.observability.tracing.tracer import Kind, Span, Tracer, ending
 from forwarder.process.clock import Clock
 from forwarder.process.supervision import BACKLOG, Stop
 from forwarder.reservation.checks.card_numbers import find
-from forwarder.reservation.problems import requests, service
+from forwarder.reservation.problems import catalogue
 
 _REQUEST_ID_FIELDS: Final = frozenset({b"request-id", b"x-request-id"})
 _TRACE_FIELDS: Final = (TRACEPARENT.encode(), TRACESTATE.encode())
@@ -66,8 +66,8 @@ _NAMING_FIELDS: Final = _REQUEST_ID_FIELDS | {_TRACE_FIELDS[0]}
 _SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLOSE: Final = (b"connection", b"close")
-_OVERLOADED: Final = problem_response(service.OVERLOADED.problem("Send the same request again in a moment."), _CLOSE)
-_NO_SUCH_PATH: Final = problem_response(requests.NOT_FOUND.problem("Unknown path."))
+_OVERLOADED: Final = problem_response(catalogue.OVERLOADED.problem("Send the same request again in a moment."), _CLOSE)
+_NO_SUCH_PATH: Final = problem_response(catalogue.NOT_FOUND.problem("Unknown path."))
 _CLIENT_GONE = 499
 """The status to count if the client left before a response; never sent."""
 _FAILED: Final = 500
@@ -252,13 +252,13 @@ async def _refused(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     match status:
         case HTTPStatus.NOT_FOUND:
-            return problem_response(requests.NOT_FOUND.problem(f"Unknown path.{_where_else(request)}"))
+            return problem_response(catalogue.NOT_FOUND.problem(f"Unknown path.{_where_else(request)}"))
         case HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = ", ".join(sorted(_allowed(request)))
             path: str = request.scope["path"]
             bare = path.endswith("/") and request.method in _allowed(request, path.rstrip("/"))
             hint = f" Without the trailing slash it supports {request.method}." if bare else ""
-            problem = requests.METHOD_NOT_ALLOWED.problem(f"This path supports {allowed}.{hint}")
+            problem = catalogue.METHOD_NOT_ALLOWED.problem(f"This path supports {allowed}.{hint}")
             return problem_response(problem, (b"allow", allowed.encode()))
         case _:
             raise error  # our routes use the framework for no other refusal
@@ -310,7 +310,7 @@ def _log_failure(template: str, error: Exception) -> None:
 def _internal_error(scope: Scope) -> Response:
     noted = scope[ADDED][0][1].decode()
     detail = f"This is a fault of the service, noted as {noted}. It is not known whether the request took effect."
-    return problem_response(service.INTERNAL_ERROR.problem(detail))
+    return problem_response(catalogue.INTERNAL_ERROR.problem(detail))
 
 
 # --- on a socket ---

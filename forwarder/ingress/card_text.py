@@ -18,7 +18,7 @@ from forwarder.reservation.checks.card_numbers import (
     may_hold_any,
 )
 from forwarder.reservation.checks.plausibility import CARD_LIKE_IDS
-from forwarder.reservation.problems import requests
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import BookingEngineRequest
 from forwarder.reservation.usual import AnyRequest, UsualRequest
@@ -125,6 +125,6 @@ def _warnings(faults: Sequence[Fault]) -> tuple[CallerWarning, ...]:
 
 
 def _refusal(faults: list[Fault]) -> Problem:
-    return requests.CARD_NUMBER_IN_TEXT.problem(
+    return catalogue.CARD_NUMBER_IN_TEXT.problem(
         "A text looks as if it held a card; errors names each by JSON Pointer. Nothing was accepted.", faults=faults
     )

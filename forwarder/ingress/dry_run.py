@@ -20,7 +20,7 @@ from forwarder.reservation.booking import booking_of, refusals
 from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.outcome import Deferred, Rejected
-from forwarder.reservation.problems import endings, requests
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.tenancy.port import Account
 
@@ -42,7 +42,7 @@ def asks_for_dry_run(request: HttpRequest) -> bool | Problem:
         code, detail = "contradictory", "is given more than once, with different values"
     else:
         code, detail = "invalid_value", "must be true or false"
-    return requests.INVALID_QUERY.problem(f"dryRun {detail}.", faults=(Fault("/dryRun", code, detail),))
+    return catalogue.INVALID_QUERY.problem(f"dryRun {detail}.", faults=(Fault("/dryRun", code, detail),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,6 @@ async def dry_run(
 
 
 def _not_delivered(why: str) -> Problem:
-    return endings.DELIVERY_FAILED.problem(
+    return catalogue.DELIVERY_FAILED.problem(
         f"As the account is set now, this would wait, and fail at its deadline. {why}"
     )

@@ -22,7 +22,7 @@ from forwarder.reservation.checks.card_numbers import digits_of, masked
 from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.duplicates import NaturalKey, contents_of, transaction_of
-from forwarder.reservation.problems import requests
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import (
     BookingEngineRequest,
@@ -47,14 +47,14 @@ _ESCAPED = re.compile(r"\\(.)")
 # No leading zero: some programs take 010 for eight.
 _DEADLINE = re.compile(r"[1-9][0-9]{0,17}")
 
-INVALID_KEY: Final = requests.INVALID_KEY.problem(
+INVALID_KEY: Final = catalogue.INVALID_KEY.problem(
     f'The Idempotency-Key is one string in double quotes, such as "order-42", of 1 to {_MAX_KEY_LENGTH} printable ASCII '
     "characters; it may also come without the quotes.",
 )
-TWO_KEYS: Final = requests.INVALID_KEY.problem(
+TWO_KEYS: Final = catalogue.INVALID_KEY.problem(
     "The header Idempotency-Key came more than once, with different values. Send one.",
 )
-INVALID_DEADLINE: Final = requests.INVALID_DEADLINE.problem(
+INVALID_DEADLINE: Final = catalogue.INVALID_DEADLINE.problem(
     "The Forward-Deadline is one whole number of seconds in plain digits, such as 300, from 1 to "
     f"{MAX_DEADLINE_SECONDS}, and comes once.",
 )

@@ -20,7 +20,7 @@ from forwarder.ingress.losses import CallerWarning
 from forwarder.ingress.publish.idempotency import Receipt
 from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problems import endings
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.record import pending_record
 
 _SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
@@ -29,7 +29,7 @@ SENT_AGAIN: Final = "sent_again"
 SIMILAR: Final = "similar_submission"
 
 _REPLAYED: Final = (b"idempotent-replayed", b"true")
-_REJECTED: Final = endings.REJECTED.problem("The PMS gave no reason. Ask the property.")
+_REJECTED: Final = catalogue.REJECTED.problem("The PMS gave no reason. Ask the property.")
 
 
 def dry_run_response(tried: DryRun) -> Response:

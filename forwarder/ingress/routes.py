@@ -19,14 +19,14 @@ from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MOD
 from forwarder.ingress.publish.publisher import SubmissionPublisher
 from forwarder.ingress.submit import SubmitEndpoint
 from forwarder.reservation.checks.fields import MAX_BULK_BYTES
-from forwarder.reservation.problems import requests
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.access import Caller, forbidden
 from forwarder.tenancy.api_keys import Scope
 from forwarder.tenancy.limits import rate_limited, with_allowance
 from forwarder.tenancy.port import TenancyUnavailable
 
-_FLOOD: Final = requests.TOO_MANY_BAD_TOKENS.code
+_FLOOD: Final = catalogue.TOO_MANY_BAD_TOKENS.code
 
 
 class Endpoint(Protocol):

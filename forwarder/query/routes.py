@@ -34,7 +34,7 @@ from forwarder.process.clock import Clock
 from forwarder.query.pages import PARAMETERS, read_page_request, write_page
 from forwarder.reservation.duplicates import CONFLICTING_BODY
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problems import requests, service
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import StoredSubmission
@@ -53,15 +53,15 @@ _SCOPE: Final[Scope] = "read"
 _LIST_PATHS = ("/api/vrs/reservations", "/api/v1/vrs/reservations")
 _NO_WAIT = Wait(0)
 
-_OVERLOADED = service.OVERLOADED.problem("Ask again in a moment.")
-_STORE_UNAVAILABLE = service.STORE_UNAVAILABLE.problem("Ask again in a moment; nothing is lost.")
-_TENANCY_UNAVAILABLE = service.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
-_NO_SUBMISSION = requests.SUBMISSION_NOT_FOUND.problem(
+_OVERLOADED = catalogue.OVERLOADED.problem("Ask again in a moment.")
+_STORE_UNAVAILABLE = catalogue.STORE_UNAVAILABLE.problem("Ask again in a moment; nothing is lost.")
+_TENANCY_UNAVAILABLE = catalogue.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
+_NO_SUBMISSION = catalogue.SUBMISSION_NOT_FOUND.problem(
     "This integration account has no submission with that requestId."
 )
-_NO_RESERVATION = requests.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
+_NO_RESERVATION = catalogue.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
 
-_POST_ALONE = problem_response(requests.METHOD_NOT_ALLOWED.problem("This path supports POST."), (b"allow", b"POST"))
+_POST_ALONE = problem_response(catalogue.METHOD_NOT_ALLOWED.problem("This path supports POST."), (b"allow", b"POST"))
 """Paths of the ingress that have the form of a reservation's path."""
 
 

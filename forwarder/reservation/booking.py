@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final, Literal
 
 from forwarder.reservation.checks.card_numbers import passes_luhn
-from forwarder.reservation.problems import requests
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
@@ -111,11 +111,7 @@ def apply_rules(traits: Traits, submission: Submission, card: CardDetails | None
 
 
 def booking_of(
-    traits: Traits,
-    reference: str,
-    reservation: Mapping[str, Any],
-    card: CardDetails | None,
-    trace: str | None = None,
+    traits: Traits, reference: str, reservation: Mapping[str, Any], card: CardDetails | None, trace: str | None = None
 ) -> Booking:
     """The booking for a PMS with these traits, if no rule refuses it."""
     fields = {**reservation, "roomId": room_of(reservation)}
@@ -148,9 +144,9 @@ def refusals(
     if sent and traits.cards == "payment" and not has_number(card):
         pointer = "/cardDetails" if card is None else "/cardDetails/cardNumber"
         fault = Fault(pointer, "required", "is required where morChannel is PMS")
-        yield requests.CARD_REQUIRED.problem(_CARD_REQUIRED, faults=(fault,))
+        yield catalogue.CARD_REQUIRED.problem(_CARD_REQUIRED, faults=(fault,))
     elif card is not None and sent and (faults := card_faults(card, now)):
-        yield requests.CARD_INVALID.problem(_CARD_INVALID, faults=faults)
+        yield catalogue.CARD_INVALID.problem(_CARD_INVALID, faults=faults)
     if traits.website and website_id(reservation) in _NO_WEBSITE:
         yield _WEBSITE_REQUIRED
     if not traits.rooms and str(room_of(reservation)) != str(reservation["propertyId"]):
@@ -180,11 +176,11 @@ _CARD_REQUIRED: Final = (
 _CARD_INVALID: Final = (
     "The card would be sent to the PMS, and cannot be one: errors names what is wrong with it by JSON Pointer."
 )
-_WEBSITE_REQUIRED: Final = requests.WEBSITE_REQUIRED.problem(
+_WEBSITE_REQUIRED: Final = catalogue.WEBSITE_REQUIRED.problem(
     "This integration takes its website identifier from paymentProviderId, which is missing, empty or names none.",
     faults=(Fault("/paymentProviderId", "required", "is required: the identifier of the website"),),
 )
-_NO_ROOMS: Final = requests.NO_ROOMS.problem(
+_NO_ROOMS: Final = catalogue.NO_ROOMS.problem(
     "This integration books whole properties, and has no rooms: roomId is the propertyId, or left out where the operation lets it.",
     faults=(Fault("/roomId", "not_the_property", "must be the same as propertyId"),),
 )

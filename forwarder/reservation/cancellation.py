@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problems import endings
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import NO_NUL
 
@@ -95,23 +95,19 @@ def cancellation_status(status: Status, problem: Mapping[str, Any] | None) -> Ca
 
 def not_made(request_id: str, status: Status) -> Problem:
     """There is nothing to cancel."""
-    return endings.NOT_MADE.problem(
-        f"The submission ended {status.value}: nothing was made of it.",
-        request_id,
-    )
+    return catalogue.NOT_MADE.problem(f"The submission ended {status.value}: nothing was made of it.", request_id)
 
 
 def not_supported(request_id: str, kind: str) -> Problem:
     """The problem if the kind of PMS does not support cancellations."""
-    return endings.CANCELLATION_NOT_SUPPORTED.problem(
-        f"A PMS of kind {kind} takes no cancellations from here: cancel it there.",
-        request_id,
+    return catalogue.CANCELLATION_NOT_SUPPORTED.problem(
+        f"A PMS of kind {kind} takes no cancellations from here: cancel it there.", request_id
     )
 
 
 def cancellation_failed(request_id: str, reason: str, detail: str) -> Problem:
     """The problem if the PMS did not carry it out in time; the last try failed with `reason`."""
-    return endings.CANCELLATION_FAILED.problem(
+    return catalogue.CANCELLATION_FAILED.problem(
         f"The PMS could not be made to cancel it before the deadline. It may be asked for again. Last: {reason}: {detail}",
         request_id,
     )

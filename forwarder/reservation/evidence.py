@@ -39,7 +39,7 @@ from msgspec.structs import replace
 from forwarder.reservation.anonymous import anonymous_problem
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.parsing import moment
-from forwarder.reservation.problems.endings import PMS_REFUSED
+from forwarder.reservation.problems.catalogue import PMS_REFUSED
 from forwarder.reservation.problems.problem import Problem
 
 MAX_CREATES: Final = 3

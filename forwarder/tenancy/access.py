@@ -18,7 +18,7 @@ from forwarder.process.addresses import client_of
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import Where
 from forwarder.process.loops import forever
-from forwarder.reservation.problems import requests
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.submission import is_test, shadow_id
 from forwarder.tenancy.api_keys import DEFAULT_SCOPES, Network, Scope, Scopes, is_within, write_scopes
@@ -56,13 +56,13 @@ _FIELDS: Final = tuple(name.lower().encode() for name in _OF_ACCOUNT)
 _RECENT_SECONDS: Final = 1.0
 _MAX_CALLERS: Final = 1_024
 
-_NOT_AN_OPERATOR: Final = requests.UNAUTHENTICATED.problem(
+_NOT_AN_OPERATOR: Final = catalogue.UNAUTHENTICATED.problem(
     "This is not a valid live key. Operators create one with: forwarder key add --workspace … --scope operate."
 )
-_WRONG_WORKSPACE: Final = requests.WRONG_WORKSPACE.problem(
+_WRONG_WORKSPACE: Final = catalogue.WRONG_WORKSPACE.problem(
     "The API key does not give access to the workspace named by the workspaceId header. Send the workspace of the key."
 )
-_ACCOUNT_NOT_FOUND: Final = requests.ACCOUNT_NOT_FOUND.problem(
+_ACCOUNT_NOT_FOUND: Final = catalogue.ACCOUNT_NOT_FOUND.problem(
     "The workspace has no integration account with the ID in the integrationAccountId header. Your operator can list valid IDs "
     "with `forwarder account list`."
 )
@@ -141,25 +141,25 @@ class Access:
                 else "The API key is unknown or was revoked."
             )
             also = f" {_described(others)}" if others else ""
-            return requests.UNAUTHENTICATED.problem(f"{said} Send it as: Authorization: Bearer <API key>.{also}")
+            return catalogue.UNAUTHENTICATED.problem(f"{said} Send it as: Authorization: Bearer <API key>.{also}")
         if (expired := self._expired(key)) is not None:
             return expired
         self.uses.note(key.id)
         if missing:
-            return requests.MISSING_HEADER.problem(_described(missing))
+            return catalogue.MISSING_HEADER.problem(_described(missing))
         return key if named["workspaceId"] == key.workspace_id else _WRONG_WORKSPACE
 
     def _expired(self, key: ApiKey) -> Problem | None:
         if key.expires_at is None or key.expires_at > self._clock.now():
             return None
-        return requests.KEY_EXPIRED.problem(f"The API key expired at {iso(key.expires_at)}. Ask for another one.")
+        return catalogue.KEY_EXPIRED.problem(f"The API key expired at {iso(key.expires_at)}. Ask for another one.")
 
     def _throttled(self, address: str) -> Problem | None:
         """Counts a bad token; the refusal if there were too many from this address."""
         seconds = self._bad_tokens.count(address)
         if seconds is None:
             return None
-        problem = requests.TOO_MANY_BAD_TOKENS.problem(
+        problem = catalogue.TOO_MANY_BAD_TOKENS.problem(
             f"Too many unknown API keys came from this address. Send a valid one, or retry in {seconds} seconds."
         )
         return replace(problem, retry_after=seconds)
@@ -177,7 +177,7 @@ def _named(headers: Mapping[str, str], needed: Mapping[str, str]) -> dict[str, s
     if not conflicting:
         return named
     what = f"{conflicting[0]} came" if len(conflicting) == 1 else f"{' and '.join(conflicting)} each came"
-    return requests.CONFLICTING_HEADERS.problem(f"The header {what} more than once, with different values. Send one.")
+    return catalogue.CONFLICTING_HEADERS.problem(f"The header {what} more than once, with different values. Send one.")
 
 
 def _described(missing: Sequence[str]) -> str:
@@ -197,11 +197,11 @@ def bearer_token(authorization: str) -> str | None:
 def forbidden(holder: Caller | ApiKey, scope: Scope, address: str) -> Problem | None:
     """The refusal of an operation that needs `scope`, called from `address`; None if the key allows it."""
     if holder.networks and not is_within(address, holder.networks):
-        return requests.ADDRESS_NOT_ALLOWED.problem(
+        return catalogue.ADDRESS_NOT_ALLOWED.problem(
             f"The API key may not be used from the address that this request came from, {address or 'which is unknown'}."
         )
     if scope not in holder.scopes:
-        return requests.INSUFFICIENT_SCOPE.problem(
+        return catalogue.INSUFFICIENT_SCOPE.problem(
             f"The API key lacks the scope {scope}, which this operation needs. It has: {write_scopes(holder.scopes)}.",
             extra={"scope": scope},
         )

@@ -29,7 +29,7 @@ from forwarder.process.clock import Clock
 from forwarder.process.containment import Where
 from forwarder.process.loops import first_of, forever
 from forwarder.process.token_bucket import ROUNDING, TokenBucket
-from forwarder.reservation.problems import requests
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 
@@ -202,7 +202,7 @@ POLICY: Final = "default"
 def rate_limited(allowance: Allowance) -> Problem:
     """The refusal where the limit of the caller's key, or of its workspace, is used up."""
     limit, whose = allowance.limit, "All API keys of this workspace together" if allowance.shared else "This API key"
-    return requests.RATE_LIMITED.problem(
+    return catalogue.RATE_LIMITED.problem(
         f"{whose} may submit, cancel or manage webhooks {limit.requests} times in {limit.seconds} seconds. Nothing was "
         f"accepted. Send the same request again in {allowance.retry_in} seconds."
     )

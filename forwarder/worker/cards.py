@@ -71,10 +71,7 @@ class CardVault:
         self._private: OrderedDict[str, bytes] = OrderedDict()
         self._taken: dict[str, CardKey] = {}
         self._takes: Batcher[str, CardKey | None] = Batcher(
-            self._take,
-            where=Where.CARD_KEYS,
-            max_items=_MAX_TOGETHER,
-            outages=(StoreUnavailable, TenancyUnavailable),
+            self._take, where=Where.CARD_KEYS, max_items=_MAX_TOGETHER, outages=(StoreUnavailable, TenancyUnavailable)
         )
 
     async def reseal(self, arrivals: Sequence[Arrival]) -> Mapping[str, Arrival]:

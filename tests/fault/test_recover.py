@@ -23,7 +23,7 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Cancelled, CancelOutcome, Deferred, Rejected, Status
-from forwarder.reservation.problems.endings import CANCELLATION_REFUSED
+from forwarder.reservation.problems.catalogue import CANCELLATION_REFUSED
 from forwarder.reservation.submission import Submission
 from forwarder.store.database import Database
 from forwarder.store.engine import Engine, open_engine

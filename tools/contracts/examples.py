@@ -10,7 +10,7 @@ from forwarder.ingress.message import canonical_form, published_form
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, NaturalKey, contents_of
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problems import endings, requests
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 from forwarder.reservation.record import SubmissionState, compose_record, record_id_of
 from forwarder.reservation.request import BookingEngineRequest, Operation
@@ -75,13 +75,13 @@ def submission(operation: Operation = "booking-engine") -> Submission:
 
 
 _WHY: Final = {
-    Status.REJECTED: (endings.ROOM_UNAVAILABLE, "The room is taken on 2027-06-03."),
+    Status.REJECTED: (catalogue.ROOM_UNAVAILABLE, "The room is taken on 2027-06-03."),
     Status.FAILED: (
-        endings.DELIVERY_FAILED,
+        catalogue.DELIVERY_FAILED,
         "The PMS could not be made to take it before the deadline. Last: pms_unavailable: The PMS is not in service.",
     ),
     Status.IN_DOUBT: (
-        endings.IN_DOUBT,
+        catalogue.IN_DOUBT,
         "The PMS did not say. It is not sent again until that is settled. Last: pms_timed_out: No answer came in time.",
     ),
 }
@@ -116,14 +116,14 @@ def cancellation(status: CancellationStatus) -> Cancellation:
     """Its cancellation, while that stands so."""
     why: dict[str, Any] | None = None
     if status is CancellationStatus.REFUSED:
-        why = endings.CANCELLATION_REFUSED.problem("Too late: the guest arrives today.", request_id()).as_json()
+        why = catalogue.CANCELLATION_REFUSED.problem("Too late: the guest arrives today.", request_id()).as_json()
     if status is CancellationStatus.FAILED:
         detail = "The PMS could not be made to cancel it before the deadline. It may be asked for again."
-        why = endings.CANCELLATION_FAILED.problem(detail, request_id()).as_json()
+        why = catalogue.CANCELLATION_FAILED.problem(detail, request_id()).as_json()
     return Cancellation(status, CANCELLED_AT, CANCELLATION["reason"], why)
 
 
 def invalid() -> Problem:
     """The refusal of a request with a fault."""
     detail = summary_of((FAULT,))
-    return requests.VALIDATION_FAILED.problem(detail, faults=(FAULT,))
+    return catalogue.VALIDATION_FAILED.problem(detail, faults=(FAULT,))

@@ -15,7 +15,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey, differing_fields
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problems import requests
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
@@ -112,7 +112,7 @@ class RecentSubmissions:
         other = stored.get(similar[0])
         differing = () if other is None else differing_fields(submission.reservation, other.reservation)
         said = f" They differ in {', '.join(differing)}." if differing else ""
-        return requests.SIMILAR_SUBMISSION.problem(
+        return catalogue.SIMILAR_SUBMISSION.problem(
             f"The submission {similar[0]} is for the same stay and guest.{said} Nothing was accepted.",
             extra={"similarTo": [similar[0]], "differing": list(differing)},
         )

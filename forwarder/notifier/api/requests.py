@@ -20,7 +20,7 @@ from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SEC
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.checks.faults import MAX_FAULTS, MalformedJson
 from forwarder.reservation.checks.fields import read_object
-from forwarder.reservation.problems import requests, service
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 from forwarder.reservation.record import MAX_ID, RESULT_TYPES
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
@@ -30,13 +30,13 @@ from forwarder.webhooks.port import MAX_HEADERS
 _BODY_SECONDS: Final = 10.0
 _NOTHING_CHANGED: Final = "Nothing was changed"
 
-_UNSUPPORTED_MEDIA_TYPE: Final = requests.UNSUPPORTED_MEDIA_TYPE.problem(
+_UNSUPPORTED_MEDIA_TYPE: Final = catalogue.UNSUPPORTED_MEDIA_TYPE.problem(
     "The body must be JSON in UTF-8, not compressed, sent with Content-Type: application/json."
 )
 _UNREAD: Final = {
-    BodyFault.TOO_LARGE: requests.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes."),
-    BodyFault.TIMED_OUT: requests.BODY_TIMED_OUT.problem(f"{_NOTHING_CHANGED}."),
-    BodyFault.NO_ROOM: service.OVERLOADED.problem(f"{_NOTHING_CHANGED}. Send the same request again in a moment."),
+    BodyFault.TOO_LARGE: catalogue.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes."),
+    BodyFault.TIMED_OUT: catalogue.BODY_TIMED_OUT.problem(f"{_NOTHING_CHANGED}."),
+    BodyFault.NO_ROOM: catalogue.OVERLOADED.problem(f"{_NOTHING_CHANGED}. Send the same request again in a moment."),
 }
 
 MAX_URL: Final = 2000
@@ -187,14 +187,14 @@ async def read_request_body(request: Request, model: type[Body], *, optional: bo
     try:
         body = read_object(model, content)
     except MalformedJson as error:
-        return requests.MALFORMED_JSON.problem(f"The body is not one JSON document: {error}.")
+        return catalogue.MALFORMED_JSON.problem(f"The body is not one JSON document: {error}.")
     faults = body if isinstance(body, list) else body.faults()
     return invalid(faults) if isinstance(body, list) or faults else body
 
 
 def invalid(faults: Sequence[Fault]) -> Problem:
     """All faults in one problem."""
-    return requests.VALIDATION_FAILED.problem(summary_of(faults), faults=tuple(faults))
+    return catalogue.VALIDATION_FAILED.problem(summary_of(faults), faults=tuple(faults))
 
 
 def read_page_query(request: Request, *, of_status: bool = False) -> PageQuery | Problem:

@@ -34,7 +34,7 @@ from forwarder.notifier.webhooks import EndpointDisabled, HeadersNeeded, Webhook
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.clock import iso
 from forwarder.reservation.checks.card_numbers import find
-from forwarder.reservation.problems import requests, service
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.store.deliveries import DeliveryEntry
 from forwarder.store.lists.port import fitting, neighbours, sides
@@ -232,8 +232,8 @@ _SCOPE: Final[Scope] = "webhooks"
 _UNREAD_BODY: Final = frozenset({408, 413})
 """The rest of the body is not read, so the connection cannot be used again."""
 
-_OVERLOADED: Final = service.OVERLOADED.problem("Nothing was changed. Send the same request again in a moment.")
-LIVE_KEY_NEEDED: Final = requests.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
+_OVERLOADED: Final = catalogue.OVERLOADED.problem("Nothing was changed. Send the same request again in a moment.")
+LIVE_KEY_NEEDED: Final = catalogue.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
 
 Refusal = (
     NotKnown
@@ -249,7 +249,7 @@ Refusal = (
 )
 """The exceptions of an action, the same for another workspace's webhook as for one that does not exist."""
 
-_FLOOD: Final = requests.TOO_MANY_BAD_TOKENS.code
+_FLOOD: Final = catalogue.TOO_MANY_BAD_TOKENS.code
 
 _log = structlog.get_logger(__name__)
 
@@ -359,13 +359,13 @@ def problem_of(error: Refusal) -> Problem:
     """The problem that the caller gets."""
     match error:
         case NotKnown():
-            return requests.WEBHOOK_NOT_FOUND.problem("This workspace has no webhook of that id.")
+            return catalogue.WEBHOOK_NOT_FOUND.problem("This workspace has no webhook of that id.")
         case NoDelivery():
-            return requests.DELIVERY_NOT_FOUND.problem("This webhook has no delivery of that id.")
+            return catalogue.DELIVERY_NOT_FOUND.problem("This webhook has no delivery of that id.")
         case EndpointDisabled():
-            return requests.WEBHOOK_DISABLED.problem('Enable it first: PATCH it with {"enabled": true}.')
+            return catalogue.WEBHOOK_DISABLED.problem('Enable it first: PATCH it with {"enabled": true}.')
         case TooManyEndpoints():
-            return requests.TOO_MANY_WEBHOOKS.problem(str(error))
+            return catalogue.TOO_MANY_WEBHOOKS.problem(str(error))
         case BadTarget():
             return invalid([Fault("/url", error.code, str(error))])
         case BadHeaders():
@@ -376,6 +376,6 @@ def problem_of(error: Refusal) -> Problem:
         case UnknownAccount():
             return invalid([Fault("/integrationAccountIds", "invalid_value", str(error))])
         case TenancyUnavailable():
-            return service.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
+            return catalogue.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
         case StoreUnavailable():
-            return service.STORE_UNAVAILABLE.problem("Ask again in a moment.")
+            return catalogue.STORE_UNAVAILABLE.problem("Ask again in a moment.")

@@ -37,7 +37,7 @@ from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import Stop
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Rejected, Status
-from forwarder.reservation.problems import endings
+from forwarder.reservation.problems import catalogue
 from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.port import SubmissionSummary
 from forwarder.store.submissions.completion import completed, with_attempt
@@ -77,7 +77,7 @@ class Repair:
 
     async def reject(self, request_id: str, reason: str) -> None:
         """Rejects it: the PMS does not have it. The caller can read `reason`."""
-        problem = endings.REJECTED_BY_OPERATOR.problem(mask(reason))
+        problem = catalogue.REJECTED_BY_OPERATOR.problem(mask(reason))
         async with self._settling(request_id, "rejected", Rejected(problem)) as (work, attempts, now):
             ended = completed(work, attempts, Status.REJECTED, now=now, problem=problem, evidence=work.evidence)
             if not await self._repairs.settle(ended):

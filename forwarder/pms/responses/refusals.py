@@ -9,9 +9,9 @@ from typing import Final, assert_never
 from forwarder.pms.responses.record import discreet
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, InDoubt, Rejected
-from forwarder.reservation.problems import endings
+from forwarder.reservation.problems import catalogue
 
-_KINDS: Final = {one.code: one for one in endings.REFUSALS}
+_KINDS: Final = {one.code: one for one in catalogue.REFUSALS}
 
 REFUSALS: Final[Mapping[str, str]] = {code: one.title for code, one in _KINDS.items()}
 """The codes of recognised refusals, and their titles. Any other refusal is `pms_refused`."""
@@ -25,21 +25,21 @@ PRICE_AND_CARD: Final = (
 
 def refusal(booking: Booking, code: str, detail: str) -> Rejected:
     """The PMS's no, with `detail` in its own words as far as they may be kept."""
-    known = _KINDS.get(code, endings.PMS_REFUSED)
+    known = _KINDS.get(code, catalogue.PMS_REFUSED)
     # Servers put no more than an HTTP status and its name where a reason belongs: "400 Bad Request".
     said = "" if _words(detail) in _PHRASES else discreet(detail, booking)
     return Rejected(known.problem(said or f"{known.title}. {_UNSAID[known.code]}", booking.reference))
 
 
 _UNSAID: Final[Mapping[str, str]] = {
-    endings.ROOM_UNAVAILABLE.code: "The PMS says no more. Check roomId, arrivalDate and departureDate.",
-    endings.CARD_REFUSED.code: "The PMS says no more. Check cardDetails.",
-    endings.PRICE_CHANGED.code: "The PMS says no more. Check totalPrice and currency.",
-    endings.PROPERTY_NOT_FOUND.code: "The PMS says no more. Check propertyId.",
-    endings.ROOM_NOT_FOUND.code: "The PMS says no more. Check roomId.",
-    endings.GUEST_REFUSED.code: "The PMS does not say which part. Check each member of guest.",
-    endings.CANCELLATION_REFUSED.code: "It does not say why. Ask the property.",
-    endings.PMS_REFUSED.code: (
+    catalogue.ROOM_UNAVAILABLE.code: "The PMS says no more. Check roomId, arrivalDate and departureDate.",
+    catalogue.CARD_REFUSED.code: "The PMS says no more. Check cardDetails.",
+    catalogue.PRICE_CHANGED.code: "The PMS says no more. Check totalPrice and currency.",
+    catalogue.PROPERTY_NOT_FOUND.code: "The PMS says no more. Check propertyId.",
+    catalogue.ROOM_NOT_FOUND.code: "The PMS says no more. Check roomId.",
+    catalogue.GUEST_REFUSED.code: "The PMS does not say which part. Check each member of guest.",
+    catalogue.CANCELLATION_REFUSED.code: "It does not say why. Ask the property.",
+    catalogue.PMS_REFUSED.code: (
         "It does not say why. Check propertyId, roomId, the dates, the number of guests, totalPrice and currency against what the "
         "property offers."
     ),

@@ -37,15 +37,7 @@ from forwarder.reservation.request import (
     whole,
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
-from forwarder.reservation.usual import (
-    AnyRequest,
-    Usual,
-    decoded,
-    form_decoder,
-    is_usual,
-    read_usual,
-    with_price,
-)
+from forwarder.reservation.usual import AnyRequest, Usual, decoded, form_decoder, is_usual, read_usual, with_price
 
 M = TypeVar("M", bound=BaseModel)
 

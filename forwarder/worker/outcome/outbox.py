@@ -89,10 +89,7 @@ class OutboxPublisher:
         )
         self._published: set[tuple[str, int]] = set()
         self._to_delete: Batcher[OutboxEvent, None] = Batcher(
-            self._delete,
-            where=Where.PUBLISHED,
-            max_items=_MAX_IN_MEMORY,
-            pause_seconds=settings.delete_pause_seconds,
+            self._delete, where=Where.PUBLISHED, max_items=_MAX_IN_MEMORY, pause_seconds=settings.delete_pause_seconds
         )
 
     def publish_soon(self, events: Sequence[OutboxEvent]) -> None:

@@ -41,7 +41,7 @@ from forwarder.reservation.outcome import (
     Rejected,
     Status,
 )
-from forwarder.reservation.problems import endings
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.completion import cancellation_of, completed, described_problem, event_of, with_attempt
 from forwarder.store.submissions.port import Ended, PmsReservation, Postponed
@@ -93,7 +93,7 @@ def decide(push: PushContext, *, now: datetime, jitter: float) -> Ended | Postpo
         case Deferred(reason, detail) if work.status is Status.IN_DOUBT or reason in _NEVER_BETTER:
             return decision.give_up(reason, detail)
         case Deferred(_, detail) if _came_back_the_same(push, "create"):
-            refused = endings.PMS_REFUSED.problem(detail, work.submission.request_id)
+            refused = catalogue.PMS_REFUSED.problem(detail, work.submission.request_id)
             return decision.ended(Status.REJECTED, refused)
         case Deferred(reason, detail, wait):
             longest = MAX_SECRET_PAUSE_SECONDS if reason == CARD_KEY_MISSING else MAX_PAUSE_SECONDS
@@ -113,10 +113,10 @@ MAX_SECRET_PAUSE_SECONDS: Final = 60.0
 """Short, because a retry does not involve the PMS, and a worker with the secret may start at any time."""
 
 _NEVER_BETTER: Final = {
-    "card_gone": endings.CARD_GONE,
-    "card_code_gone": endings.CARD_GONE,
-    "card_not_bound": endings.CARD_NOT_BOUND,
-    INTERNAL_ERROR: endings.DELIVERY_FAILED,
+    "card_gone": catalogue.CARD_GONE,
+    "card_code_gone": catalogue.CARD_GONE,
+    "card_not_bound": catalogue.CARD_NOT_BOUND,
+    INTERNAL_ERROR: catalogue.DELIVERY_FAILED,
 }
 """Reasons that are not retried, and the problems that they end with."""
 
@@ -160,14 +160,14 @@ class _Decision:
             return self.ended(Status.CANCELLED)
         said = f"The PMS could not be made to take it before the deadline. Last: {reason}: {detail}"
         known = _NEVER_BETTER.get(reason)
-        return self.ended(Status.FAILED, known.problem(detail) if known else endings.DELIVERY_FAILED.problem(said))
+        return self.ended(Status.FAILED, known.problem(detail) if known else catalogue.DELIVERY_FAILED.problem(said))
 
     def park(self, reason: str, detail: str) -> Ended:
         if isinstance(self.push.step, Park):
             reason, detail = self.push.step.reason, self.push.step.detail
         known = " ".join(self.push.evidence.words)
-        problem = endings.IN_DOUBT.problem(
-            f"It may have been made, and is not sent again until that is settled. {known} Last: {reason}: {detail}",
+        problem = catalogue.IN_DOUBT.problem(
+            f"It may have been made, and is not sent again until that is settled. {known} Last: {reason}: {detail}"
         )
         return replace(self.ended(Status.IN_DOUBT, problem), look_at=self.look_at())
 
@@ -211,7 +211,7 @@ def decide_cancellation(push: PushContext, made: PmsReservation, *, now: datetim
         case Rejected(problem):
             return _kept(push, made, now, problem)
         case Deferred(_, detail) if _came_back_the_same(push, "cancel"):
-            return _kept(push, made, now, endings.CANCELLATION_REFUSED.problem(detail, request_id))
+            return _kept(push, made, now, catalogue.CANCELLATION_REFUSED.problem(detail, request_id))
         case Deferred(reason, detail, wait):
             due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, min_seconds=wait, jitter=jitter)
             if due is not None and reason not in _NEVER_BETTER:

@@ -23,7 +23,7 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.evidence import Target, read_evidence
 from forwarder.reservation.outcome import Rejected, Status
-from forwarder.reservation.problems.endings import PMS_REFUSED
+from forwarder.reservation.problems.catalogue import PMS_REFUSED
 from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import Deliveries

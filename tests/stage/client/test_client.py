@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from forwarder.reservation.outcome import Status as Outcome
-from forwarder.reservation.problems import endings
+from forwarder.reservation.problems import catalogue
 from reservation_forwarder_client import (
     AsyncForwarderClient,
     BookingEngineItem,
@@ -78,7 +78,7 @@ async def test_a_rejection_is_an_answer_and_not_an_error(house: Stages, client: 
     asked = asyncio.create_task(client.submit(BOOKING_ENGINE, wait=5))
     message = await house.requested()
     request_id = house.published()["requestId"]
-    problem = endings.ROOM_UNAVAILABLE.problem("The room is taken.", request_id).as_json()
+    problem = catalogue.ROOM_UNAVAILABLE.problem("The room is taken.", request_id).as_json()
     await house.settle(message, Outcome.REJECTED, problem=problem)
     result = await asked
     assert (result.request_id, result.status) == (request_id, Status.REJECTED)

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import forwarder
-from forwarder.reservation.problems import endings, requests, service
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import ProblemType
 
 _ROOT = Path(forwarder.__file__).parent
@@ -14,7 +14,6 @@ _ELSEWHERE = (
     _ROOT / "reservation" / "problems",
     _ROOT / "simulator",  # a PMS's problems, not the service's
 )
-_MODULES = {"endings": endings, "requests": requests, "service": service}
 
 
 def made_by_hand() -> list[str]:
@@ -29,7 +28,7 @@ def made_by_hand() -> list[str]:
 def used() -> set[str]:
     """The codes of the catalogue's problems that are made somewhere."""
     codes = {one.code for _, node in _nodes() for one in _meant(node)}
-    return codes | {one.code for one in endings.REFUSALS}  # which are chosen by what a PMS says
+    return codes | {one.code for one in catalogue.REFUSALS}  # which are chosen by what a PMS says
 
 
 def fault_codes() -> set[str]:
@@ -63,8 +62,8 @@ def _parsed(path: Path) -> ast.Module:
 
 def _meant(node: ast.AST) -> Iterator[ProblemType]:
     match node:
-        case ast.Attribute(value=ast.Name(id=module), attr=name) if module in _MODULES:
-            meant = getattr(_MODULES[module], name, None)
+        case ast.Attribute(value=ast.Name(id="catalogue"), attr=name):
+            meant = getattr(catalogue, name, None)
             if isinstance(meant, ProblemType):
                 yield meant
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from forwarder.reservation.problems import endings, requests, service
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS
 from forwarder.reservation.problems.problem import Fault, Problem, ProblemType
 from tests.stage.contracts.problem_codes import fault_codes, made_by_hand, used
@@ -29,8 +29,7 @@ def test_a_problem_that_is_no_longer_sent_says_so() -> None:
 
 
 def test_every_problem_has_its_chapter_and_its_own_code() -> None:
-    modules = (endings, requests, service)
-    defined = [one for module in modules for one in vars(module).values() if isinstance(one, ProblemType)]
+    defined = [one for one in vars(catalogue).values() if isinstance(one, ProblemType)]
     listed = [one for chapter in CHAPTERS for one in chapter.problems]
     assert sorted(one.code for one in listed) == sorted(one.code for one in defined)
     assert len({one.code for one in listed}) == len(listed)
@@ -50,7 +49,7 @@ def test_a_problem_says_what_it_means_and_what_to_do() -> None:
 
 def test_a_problem_is_read_back_as_it_was_written() -> None:
     fault = Fault("/roomId", "missing", "is missing.")
-    problem = endings.PMS_REFUSED.problem("No.", f"rsv_{'a' * 32}", faults=[fault], extra={"similarTo": "another"})
+    problem = catalogue.PMS_REFUSED.problem("No.", f"rsv_{'a' * 32}", faults=[fault], extra={"similarTo": "another"})
     assert Problem.from_json(problem.as_json()) == problem
 
 

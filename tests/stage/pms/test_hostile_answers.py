@@ -17,7 +17,7 @@ from forwarder.process.clock import SystemClock
 from forwarder.process.containment import Fault, Where
 from forwarder.reservation.evidence import Park
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
-from forwarder.reservation.problems import endings
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.record import MAX_EVENT_BYTES, MAX_RECORD_BYTES, bounded
 from forwarder.simulator.world import World
 from forwarder.store.submissions.completion import completed, with_attempt
@@ -49,7 +49,7 @@ def recorded(row: Work, outcome: Outcome) -> Ended:
         push.outcome = None
         ended = after_fault(push, fault, now=NOW, push_seconds=30.0, last=True)
     if not isinstance(ended, Ended):
-        ended = completed(row, attempts, Status.FAILED, now=NOW, problem=endings.DELIVERY_FAILED.problem("Late."))
+        ended = completed(row, attempts, Status.FAILED, now=NOW, problem=catalogue.DELIVERY_FAILED.problem("Late."))
     message = encode_result(ended.event)
     assert len(message.value) <= MAX_EVENT_BYTES
     assert len(ended.event.written.record) <= MAX_RECORD_BYTES
@@ -185,7 +185,7 @@ def test_whatever_an_adapter_returns_can_be_published(given: dict[str, Any], wor
     if "finances" in given and not isinstance(given["finances"], dict):
         del given["finances"]
     recorded(work(), Confirmed((words or "1") * 500, record_fields(given) if shaped else given))
-    recorded(work(), Rejected(endings.PMS_REFUSED.problem(words * 50_000)))
+    recorded(work(), Rejected(catalogue.PMS_REFUSED.problem(words * 50_000)))
     recorded(work(), InDoubt(words * 1000, words * 50_000))
     recorded(work(), Deferred("card_gone", words * 50_000))
 

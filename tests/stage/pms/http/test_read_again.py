@@ -17,7 +17,7 @@ from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import Registry
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
-from forwarder.reservation.problems import endings
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.reference import ReferenceForm
 from tests.support.cases import for_each
@@ -196,8 +196,8 @@ async def test_of_several_in_one_request_each_is_read_like_one_alone() -> None:
             _, has_it, refused = (booking.reference for booking in bookings)
             return [
                 Confirmed("7"),
-                Rejected(endings.PMS_REFUSED.problem("The external id exists already.", has_it)),
-                Rejected(endings.PMS_REFUSED.problem("No pets.", refused)),
+                Rejected(catalogue.PMS_REFUSED.problem("The external id exists already.", has_it)),
+                Rejected(catalogue.PMS_REFUSED.problem("No pets.", refused)),
             ]
 
     asked = [booking(number) for number in (1, 2, 3)]

@@ -12,7 +12,7 @@ import pytest
 from forwarder.observability.exposition import registry
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.reservation.failures import FAILURE_CLASS
-from forwarder.reservation.problems import endings
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.record import ResultEvent
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.submissions.port import DeadLetter, OutboxEvent
@@ -102,7 +102,7 @@ async def test_what_is_published_while_others_are_deleted_is_deleted_together(re
 @pytest.mark.parametrize("public_url", ["", "https://book.example"])
 async def test_links_of_problems_begin_with_the_public_url(recorder: _Slow, log: MemoryLog, public_url: str) -> None:
     (entry,) = await recorded(recorder, 1)
-    problem = endings.ROOM_UNAVAILABLE.problem("Taken.").as_json()
+    problem = catalogue.ROOM_UNAVAILABLE.problem("Taken.").as_json()
     event = replace(entry.event, data={**entry.event.data, "reservation": {"problem": problem}})
     publishing = publisher_of(recorder, log, public_url)
     publishing.publish_soon([OutboxEvent(entry.id, event)])
