@@ -27,15 +27,7 @@ from forwarder.store.roles import make_roles
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.access import Access, BadTokens
 from forwarder.tenancy.port import Account, Sealer, TenancyUnavailable
-from forwarder.tenancy.sealing import (
-    KeyPair,
-    Keyring,
-    PublicKeySealer,
-    Secret,
-    UnknownSecret,
-    active_of,
-    of_credential,
-)
+from forwarder.tenancy.sealing import KeyPair, Keyring, PublicKeySealer, Secret, UnknownSecret, active_of, of_credential
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.database import SharedKey, shared_key, shared_keys
 from forwarder.tenancy.sql.directory import SqlDirectory
@@ -53,8 +45,7 @@ _NOT_GIVEN = (
     "Set it, for migrate and every worker alike, to what `forwarder secret generate` prints."
 )
 
-_ANY_OTHER_KIND: Final = "generic"
-"""The kind simulated for kinds that the simulator does not have."""
+_ANY_OTHER_KIND: Final = "generic"  # the kind simulated for kinds that the simulator does not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +65,7 @@ class Backend:
     repairs: Repairs
     audit: Audit
     trail: AuditTrail
-    keyring: Keyring | None
-    """The deployment's secrets, in a process that has them."""
+    keyring: Keyring | None  # the deployment's secrets, in a process that has them
     keys: Mapping[str, str] = field(repr=False)
     """The keys of ids, messages and tokens that the database had when it was opened."""
 

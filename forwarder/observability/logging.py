@@ -37,9 +37,7 @@ _GATHER_SECONDS: Final = 0.01
 
 _REPEAT_SECONDS: Final = 10.0
 
-_OUR_WORDS: Final = frozenset({"info", "debug"})
-"""Levels whose events contain only our identifiers, numbers and codes."""
-
+_OUR_WORDS: Final = frozenset({"info", "debug"})  # Levels whose events contain only our identifiers, numbers and codes
 _log = structlog.get_logger(__name__)
 
 _context: Final[ContextVar[Mapping[str, str]]] = ContextVar("log_context", default={})  # noqa: B039 - never changed

@@ -188,15 +188,11 @@ DUE = SnapshotGauge(
     ["account", "state"],
 )
 OLDEST_DUE_SECONDS = SnapshotGauge(
-    "forwarder_oldest_due_seconds",
-    "How long the oldest due reservation has been due.",
-    ["account", "state"],
+    "forwarder_oldest_due_seconds", "How long the oldest due reservation has been due.", ["account", "state"]
 )
 IN_DOUBT = SnapshotGauge("forwarder_in_doubt_reservations", "Reservations that are IN_DOUBT.", ["account"])
 OLDEST_IN_DOUBT_SECONDS = SnapshotGauge(
-    "forwarder_oldest_in_doubt_seconds",
-    "How long ago the oldest IN_DOUBT reservation was accepted.",
-    ["account"],
+    "forwarder_oldest_in_doubt_seconds", "How long ago the oldest IN_DOUBT reservation was accepted.", ["account"]
 )
 OPEN_DEAD_LETTERS = SnapshotGauge(
     "forwarder_open_dead_letters",
@@ -217,11 +213,7 @@ CERTIFICATES_ENDING = SnapshotGauge(
 KEYS_ENDING = SnapshotGauge("forwarder_api_keys_ending", "API keys that expire within 14 days.", [])
 STORE_BYTES = SnapshotGauge("forwarder_store_bytes", "Size of the database on disk, including its indexes.", [])
 ACCOUNTS = SnapshotGauge("forwarder_accounts", "Accounts, and their shadows that were used.", ["state"])
-LAG_MESSAGES = SnapshotGauge(
-    "forwarder_lag_messages",
-    "Messages that the group has not committed yet.",
-    ["group"],
-)
+LAG_MESSAGES = SnapshotGauge("forwarder_lag_messages", "Messages that the group has not committed yet.", ["group"])
 """`group`: worker, of the requests topic; notifier, of the results topic."""
 
 LAG_SECONDS = SnapshotGauge(
@@ -238,14 +230,10 @@ WEBHOOKS_PENDING = SnapshotGauge("forwarder_webhooks_pending", "Deliveries still
 """`endpoint`: as `account` of `forwarder_pending_reservations`."""
 
 WEBHOOKS_OLDEST_DUE_SECONDS = SnapshotGauge(
-    "forwarder_webhooks_oldest_due_seconds",
-    "How long the oldest due delivery has been due.",
-    ["endpoint"],
+    "forwarder_webhooks_oldest_due_seconds", "How long the oldest due delivery has been due.", ["endpoint"]
 )
 STANDING_READ_AT = SnapshotGauge(
-    "forwarder_standing_read_timestamp_seconds",
-    "Unix time of the last backlog snapshot.",
-    ["what"],
+    "forwarder_standing_read_timestamp_seconds", "Unix time of the last backlog snapshot.", ["what"]
 )
 """`what`: work, from the store; lag, from the log. A snapshot older than two minutes is no longer shown."""
 

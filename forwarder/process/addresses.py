@@ -5,8 +5,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
-_HOST_BITS: Final = 64
-"""The part of an IPv6 address that a client chooses itself."""
+_HOST_BITS: Final = 64  # the part of an IPv6 address that a client chooses itself
 
 
 def is_local(host: str) -> bool:

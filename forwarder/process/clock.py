@@ -16,16 +16,13 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """The current time, aware, in UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds since an arbitrary moment; never goes back, even if the wall clock does. Includes the time for which the
         machine was suspended, where the system has such a clock."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Returns after `seconds`; at once if that is not positive."""
-        ...
 
 
 _monotonic = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic

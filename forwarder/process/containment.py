@@ -24,18 +24,14 @@ K = TypeVar("K")
 
 _log = structlog.get_logger(__name__)
 
-UNREADY_AFTER: Final = 5
-"""How many faults of one loop in a row, without a success in between, make the process unready."""
-
+UNREADY_AFTER: Final = 5  # how many faults of one loop in a row, without a success in between, make the process unready
 _LONGEST_PAUSE_SECONDS: Final = 300.0
 _LONGEST_OUTAGE_PAUSE_SECONDS: Final = 60.0
 
 SYSTEMIC_AFTER: Final = 5
 """How many units in a row may raise at one place, without a success, before this process is at fault and not the units."""
 
-_TRY_PAUSES: Final = (0.2, 1.0)
-"""Seconds between retries of a few units of which none succeeded: a fault may pass."""
-
+_TRY_PAUSES: Final = (0.2, 1.0)  # seconds between retries of a few units of which none succeeded: a fault may pass
 FAULTS: Final = (Exception, asyncio.CancelledError)
 """To catch before `contained`: libraries raise `CancelledError` in tasks that were not cancelled, as from a future of their own."""
 
@@ -105,8 +101,7 @@ class Fault:
         return f"Internal error {self.id} ({type(self.error).__name__})"
 
 
-SetAside = Callable[[T, Fault], Awaitable[None]]
-"""Gives a unit its visible end."""
+SetAside = Callable[[T, Fault], Awaitable[None]]  # Gives a unit its visible end
 
 
 def contained(where: Where, error: BaseException, **ids: Any) -> Fault:
@@ -285,5 +280,4 @@ class LoopHealth:
             _log.info("loop.works_again", where=where.value)
 
 
-LOOPS: Final = LoopHealth()
-"""Those of this process."""
+LOOPS: Final = LoopHealth()  # those of this process

@@ -30,9 +30,7 @@ R = TypeVar("R")
 
 _log = structlog.get_logger(__name__)
 
-CROWD: Final = 3
-"""The size from which a batch counts as large."""
-
+CROWD: Final = 3  # the size from which a batch counts as large
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 _LONGEST_FAULT_PAUSE_SECONDS = 60.0

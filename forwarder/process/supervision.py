@@ -21,14 +21,10 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from forwarder.process.loading import collect_rarely
 
-Stop = asyncio.Event
-"""Set once the process is to end."""
-
+Stop = asyncio.Event  # set once the process is to end
 _log = structlog.get_logger(__name__)
 
-BACKLOG: Final = 2048
-"""The length of the listen queue."""
-
+BACKLOG: Final = 2048  # the length of the listen queue
 SHARED_ADDRESS: Final = "FORWARDERSHARED_ADDRESS"
 """The variable with which `run_processes` passes the shared address to its children."""
 
@@ -150,11 +146,7 @@ def run_processes(arguments: Sequence[str], *, count: int, bound: socket.socket)
     """
     host, port = bound.getsockname()[:2]
     with tempfile.TemporaryDirectory(prefix="forwarder-metrics-") as metrics_dir:
-        environment = {
-            **os.environ,
-            SHARED_ADDRESS: f"{host}:{port}",
-            "PROMETHEUS_MULTIPROC_DIR": metrics_dir,
-        }
+        environment = {**os.environ, SHARED_ADDRESS: f"{host}:{port}", "PROMETHEUS_MULTIPROC_DIR": metrics_dir}
         command = [sys.executable, "-m", "forwarder", *arguments]
         return asyncio.run(_raise_all(command, environment, count))
 

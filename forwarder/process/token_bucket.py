@@ -9,12 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-ROUNDING: Final = 1e-7
-"""Seconds by which times may be rounded."""
-
-LAPSE_SECONDS: Final = 0.1
-"""For how long borrowed tokens may be used."""
-
+ROUNDING: Final = 1e-7  # seconds by which times may be rounded
+LAPSE_SECONDS: Final = 0.1  # for how long borrowed tokens may be used
 _REFILL_ROUNDING: Final = 1e-6
 """Seconds of refilling by which a balance may be rounded: times since 1970 are kept as floating-point numbers."""
 
@@ -76,7 +72,6 @@ class Lender(Protocol):
 
     async def lend(self, requests: Sequence[LoanRequest]) -> Sequence[Loan]:
         """Decides each request, in order. Raises `StoreUnavailable`: nothing was lent, or it may have been and is lost."""
-        ...
 
 
 def decide(request: LoanRequest, full_at: Mapping[str, float], now: float) -> tuple[Loan, Mapping[str, float]]:

@@ -32,8 +32,7 @@ class Distributed:
 
     bootstrap_servers: str
     database_url: str = field(repr=False)
-    kafka_security: KafkaSecurity | None = None
-    """None: plaintext."""
+    kafka_security: KafkaSecurity | None = None  # None: plaintext
 
     @property
     def hosts(self) -> Sequence[str]:

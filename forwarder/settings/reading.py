@@ -77,8 +77,7 @@ class Settings:
     environment: Environment
     backend: Embedded | Distributed
     secrets: GivenSecrets
-    tls: TlsFiles | None = None
-    """The files for serving HTTPS; None for plain HTTP."""
+    tls: TlsFiles | None = None  # the files for serving HTTPS; None for plain HTTP
     trace_export: TraceExport = NOT_EXPORTED
 
     @property
@@ -265,9 +264,7 @@ _KEY_BYTES: Final = 32
 _MIN_LENGTH: Final = 16
 """For an earlier secret. The current one needs twice as many characters (`FORWARDER_SECRET_KEY`)."""
 
-_MIN_BITS: Final = 80.0
-"""Random text of 32 hexadecimal digits has 116 as `_bits` counts, and one in 100,000 has 92."""
-
+_MIN_BITS: Final = 80.0  # Random text of 32 hexadecimal digits has 116 as `_bits` counts, and one in 100,000 has 92
 _PUBLISHED: Final = "DEVELOPMENT-ONLY"
 """The prefix of the secrets published in this project's documentation and examples."""
 

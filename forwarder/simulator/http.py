@@ -18,9 +18,7 @@ Handler = Callable[[Request], Awaitable[ASGIApp]]
 Failing = Callable[[int, float | None], Response]
 """Builds a response that is only a status, with the seconds that `Retry-After` asks for."""
 
-NOWHERE = "nowhere"
-"""The one name without a PMS: a wrong base URL."""
-
+NOWHERE = "nowhere"  # the one name without a PMS: a wrong base URL
 _LET_OUT = {"", "wrong"}
 _HUGE = 10 * 1024 * 1024
 _STATUS = {"down": 503, "throttle": 429, "error500": 500}

@@ -36,12 +36,9 @@ class Effect(Enum):
     SOLD_OUT = auto()
     PRICE_CHANGED = auto()
     CARD_REFUSED = auto()
-    SLOW = auto()
-    """It is made, and the response comes after `SLOW_SECONDS`."""
-    DOWN = auto()
-    """503 for `DOWN_SECONDS` from the first request on; then it is made."""
-    ANSWER_LOST = auto()
-    """It is made, and the connection breaks before the response."""
+    SLOW = auto()  # It is made, and the response comes after `SLOW_SECONDS`
+    DOWN = auto()  # 503 for `DOWN_SECONDS` from the first request on; then it is made
+    ANSWER_LOST = auto()  # It is made, and the connection breaks before the response
 
 
 @dataclass(frozen=True, slots=True)

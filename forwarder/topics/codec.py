@@ -38,9 +38,7 @@ MAX_SUBMISSION_BYTES: Final = 256 * 1024
 """Maximum size of key and value on the requests topic. The ingress accepts a quarter of it from a caller. A larger message is not
 ours, and its dead letter or result might be too large for the log."""
 
-MAX_ID: Final = 256
-"""Maximum characters of an identifier: what fits into a database index."""
-
+MAX_ID: Final = 256  # Maximum characters of an identifier: what fits into a database index
 _LARGEST_INTEGER: Final = 2**63
 _FIRST_YEAR, _LAST_YEAR = 1970, 8999
 Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID)]
@@ -54,13 +52,10 @@ def instant(moment: datetime) -> datetime:
     return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
 
-TEST_MODE = ("ce_test", b"true")
-"""The header of a test mode event: a CloudEvents extension attribute."""
-
+TEST_MODE = ("ce_test", b"true")  # the header of a test mode event: a CloudEvents extension attribute
 _PREFIX = "ce_"
 _REQUIRED = ("specversion", "id", "source", "type")
-_REVISION_DIGITS = 9
-"""A longer revision is not ours, and not every database would accept it."""
+_REVISION_DIGITS = 9  # A longer revision is not ours, and not every database would accept it
 
 
 class Undecodable(ValueError):
@@ -253,11 +248,7 @@ def encode_duplicate(submission: Submission, duplicate_of: str, time: str) -> Me
 
 def encode_conflict(submission: Submission, time: str) -> Message:
     """The message that `submission` was not made, because its idempotency key was used before with another body."""
-    more = {
-        "acceptedAt": iso(submission.accepted_at),
-        "fingerprint": submission.fingerprint,
-        "code": CONFLICTING_BODY,
-    }
+    more = {"acceptedAt": iso(submission.accepted_at), "fingerprint": submission.fingerprint, "code": CONFLICTING_BODY}
     event_id = f"{submission.request_id}.conflict.{submission.fingerprint}"
     return _not_made(submission, event_id, _CONFLICT, time, more)
 

@@ -11,8 +11,7 @@ from forwarder.reservation.parsing import whole_number
 from forwarder.topics.port import Message
 from forwarder.topics.signing import EVENT_ID, REPLAY_OF
 
-PREFIX: Final = "dlt-"
-"""How every header of a dead letter begins."""
+PREFIX: Final = "dlt-"  # how every header of a dead letter begins
 CUT: Final = "dlt-cut-from-bytes"
 """The header of a letter that was cut because its message was too large: the message's size in bytes."""
 

@@ -26,9 +26,7 @@ _BATCH = 1_000
 _RECEIVE_SECONDS = 1.0
 _PAUSE_SECONDS = 0.5
 _PLACE_BYTES = 8 * 1024
-_START_SECONDS = 2.0
-"""How long the first waiter waits for the tail to start before its submission is published anyway."""
-
+_START_SECONDS = 2.0  # how long the first waiter waits for the tail to start before its submission is published anyway
 _ERROR_STATUSES = range(400, 600)
 _log = structlog.get_logger()
 
@@ -64,12 +62,8 @@ class ConflictingBody:
     fingerprint: str
 
 
-Heard = OutcomeEvent | DuplicateOf | ConflictingBody
-"""The events that a waiter can receive."""
-
-OutcomeFilter = Callable[[OutcomeEvent], bool]
-"""Whether a waiter wants this event."""
-
+Heard = OutcomeEvent | DuplicateOf | ConflictingBody  # the events that a waiter can receive
+OutcomeFilter = Callable[[OutcomeEvent], bool]  # whether a waiter wants this event
 _Waiter = tuple[asyncio.Future[Heard | None], OutcomeFilter, str]
 
 

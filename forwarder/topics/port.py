@@ -22,8 +22,7 @@ Headers = tuple[tuple[str, bytes], ...]
 MAX_MESSAGE_BYTES = 1_000_000
 """The maximum size of a message with its key and headers: what Kafka brokers accept by default."""
 
-_HEADER_OVERHEAD = 10
-"""Bytes per header: two lengths of up to five bytes."""
+_HEADER_OVERHEAD = 10  # bytes per header: two lengths of up to five bytes
 
 
 class LogUnavailable(Exception):
@@ -154,15 +153,12 @@ class Publisher(Protocol):
         had to retry. Raises `LogUnavailable` if this was not acknowledged within the publisher's time limit; else
         `MessageTooLarge` if the topic refused some of them for their size: all others are stored.
         """
-        ...
 
     def partition(self, topic: str, key: str) -> int | None:
         """The partition of `topic` that messages with `key` go to now; None while that is not known."""
-        ...
 
     async def ready(self) -> bool:
         """Whether a publish is expected to succeed now. Never raises; returns within a second."""
-        ...
 
 
 PartitionsChanged = Callable[[frozenset[int]], Awaitable[None]]
@@ -202,19 +198,16 @@ class Consumer(Protocol):
         Starts after the group's last commit, or at the beginning if it has none. If the log lacks messages that the group has not
         received, it passes a `LogGap` to `on_gap`, and commits it, before it returns any message after the gap.
         """
-        ...
 
     @property
     def unreadable(self) -> Mapping[int, int]:
         """For each partition that this process cannot read at present, the offset at which it waits. The other partitions continue,
         and so does this one as soon as it can be read."""
-        ...
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
         """Schedules a durable commit of the offset after each of `messages`: within a second, as long as `receive` is called, and
         before this member leaves. A partition lost meanwhile is skipped without an error: its new owner receives those messages
         again. Raises `LogUnavailable` if this commit, or the one before it, failed; uncommitted messages are delivered again."""
-        ...
 
 
 class Tail(Protocol):
@@ -222,20 +215,16 @@ class Tail(Protocol):
 
     async def seek_to_end(self) -> None:
         """Skips existing messages. Everything published after this returns will be received."""
-        ...
 
     async def seek(self, offsets: Mapping[int, int]) -> None:
         """Continue, in these partitions, at these offsets, which the topic holds."""
-        ...
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         """See `Consumer.receive`. Every call raises `LogUnreadable` while this process cannot read one of the partitions."""
-        ...
 
     async def positions(self) -> Mapping[int, int]:
         """For each partition, the offset after the last received message and any following records that are not messages (Kafka's
         transaction markers)."""
-        ...
 
 
 class TopicAdmin(Protocol):
@@ -247,50 +236,39 @@ class TopicAdmin(Protocol):
         """Creates each topic that does not exist yet, with the given number of partitions; returns the names of those created.
         `retention`: the minimum time that they keep a message; None for the log's default. `replicas`: None for three, or as many
         as there are brokers; the embedded log has one."""
-        ...
 
     async def grow(self, partitions: Mapping[str, int]) -> None:
         """Gives each of these topics that many partitions, which is more than it has. Keys then have other partitions. Raises
         `NotImplementedError`: the embedded log keeps those that it was made with."""
-        ...
 
     async def list(self) -> Mapping[str, int]:
         """The existing topics and their number of partitions."""
-        ...
 
     async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
         """The states of those `topics` that exist."""
-        ...
 
     async def members(self, group: str) -> int | None:
         """The number of members of the group now; None if the log does not report it."""
-        ...
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
         """For each partition of `topic`, the offsets it holds now: from the oldest message that is kept up to, as `stop`, the
         next message. Empty if there is no such topic."""
-        ...
 
     async def offsets_at(self, topic: str, moments: Sequence[datetime]) -> Sequence[Mapping[int, int]]:
         """For each of `moments` and each partition of `topic`, the offset of the first message appended then or later, or of the
         next message if there is none. Empty mappings if there is no such topic."""
-        ...
 
     async def settings(self, topic: str) -> Mapping[str, str]:
         """The settings of `topic`, which exists, by Kafka's names; empty if the log has no topic settings."""
-        ...
 
     async def retention(self, topic: str) -> timedelta | None:
         """The minimum time that `topic`, which exists, keeps a message; None for forever."""
-        ...
 
     async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
         """For each partition of `topic` in which the group has committed, the offset at which it would continue."""
-        ...
 
     async def lag(self, topic: str, *, group: str) -> Sequence[Lag]:
         """The group's lag in each partition of `topic`, whether the group has members or not. Empty if there is no such topic."""
-        ...
 
 
 class Log(Protocol):

@@ -11,14 +11,9 @@ from typing import Final
 
 from forwarder.topics.port import Message
 
-SIGNATURE: Final = "signature"
-"""The header: `v1,` and 32 hexadecimal digits."""
-
-EVENT_ID: Final = "dlt-event-id"
-"""The header of a dead letter: the id of the event that reported its failure."""
-
-REPLAY_OF: Final = "replay-of"
-"""The header of a replayed dead letter: its `EVENT_ID`."""
+SIGNATURE: Final = "signature"  # the header: `v1,` and 32 hexadecimal digits
+EVENT_ID: Final = "dlt-event-id"  # the header of a dead letter: the id of the event that reported its failure
+REPLAY_OF: Final = "replay-of"  # the header of a replayed dead letter: its `EVENT_ID`
 
 
 class MessageSigner:

@@ -43,16 +43,12 @@ if TYPE_CHECKING:
 Listening = socket.socket
 Throttles = Callable[[], Sequence[ThrottleState]]
 
-_LAST_SECONDS: Final = 2.0
-"""How long a stopping process waits for an unavailable store."""
-
+_LAST_SECONDS: Final = 2.0  # how long a stopping process waits for an unavailable store
 _REFUSED_SECONDS: Final = 30.0
 """For how long after a refused write the store counts as full: each process writes more often."""
 
 _OPEN: Final = "forwarder.observability.tracing.otel:open_otel"
-_FLUSH_SECONDS: Final = 3.0
-"""How long a stopping process waits for the collector to accept the remaining spans."""
-
+_FLUSH_SECONDS: Final = 3.0  # how long a stopping process waits for the collector to accept the remaining spans
 _log = structlog.get_logger(__name__)
 
 

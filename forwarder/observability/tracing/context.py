@@ -24,8 +24,7 @@ _TRACE_ID: Final = slice(3, 35)
 
 _MEMBER: Final = re.compile(r"(?P<key>[a-z0-9][a-z0-9_\-*/@]{0,255})=[ -+\--<>-~]{0,255}[!-+\--<>-~]")
 _MAX_MEMBERS: Final = 32
-_MAX_STATE: Final = 512
-"""Characters: the minimum that every participant must propagate."""
+_MAX_STATE: Final = 512  # Characters: the minimum that every participant must propagate
 _LONG: Final = 128
 
 

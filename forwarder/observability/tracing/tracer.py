@@ -36,17 +36,14 @@ class Span(Protocol):
     @property
     def trace(self) -> str:
         """The trace context to store and forward, so that later work becomes part of this span (`context`)."""
-        ...
 
     def rename(self, name: str) -> None:
         """Sets the span's name, if it becomes known only now."""
-        ...
 
     def note(self, attributes: Attributes) -> None: ...
 
     def fail(self, error_type: str) -> None:
         """Marks the span as failed; a code says why."""
-        ...
 
     def end(self) -> None: ...
 
@@ -58,7 +55,6 @@ class Tracer(Protocol):
         self, name: str, kind: Kind, parent: str | None, attributes: Attributes, *, links: Sequence[str] = ()
     ) -> Span:
         """Starts a span in the trace `parent`, or in a new trace. `links`: related traces."""
-        ...
 
 
 @contextmanager

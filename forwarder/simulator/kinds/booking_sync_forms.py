@@ -9,9 +9,7 @@ from pydantic_core import from_json, to_json
 
 from forwarder.http.messages import Response
 
-UNKNOWN = "unknown"
-"""The rental that there is not."""
-
+UNKNOWN = "unknown"  # the rental that there is not
 MEDIA_TYPE = b"application/vnd.api+json; charset=utf-8"
 _SHOWN_AGAIN = (
     *("tentative_expires_at", "currency", "notes", "adults", "children", "external_reference"),

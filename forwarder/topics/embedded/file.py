@@ -184,8 +184,7 @@ def prune(connection: sqlite3.Connection, before_ms: int) -> bool:
                 end += 1
             if end:
                 connection.execute(
-                    "delete from messages where topic = ? and partition = ? and offset <= ?",
-                    (*place, rows[end - 1][0]),
+                    "delete from messages where topic = ? and partition = ? and offset <= ?", (*place, rows[end - 1][0])
                 )
             room -= end
     return room == 0

@@ -314,8 +314,7 @@ class EmbeddedReader:
         self.writer = writer
         self.file = _FileThread(writer.path, "embedded-log-reader")
         self._rotation = 0
-        self.next: dict[int, int] = {}
-        """For each partition, the offset to read next."""
+        self.next: dict[int, int] = {}  # for each partition, the offset to read next
         self._published = asyncio.Event()
         writer.subscribers[topic].add(self._published)
 

@@ -152,8 +152,7 @@ class KafkaAdmin:
     async def _offsets_client(self) -> AsyncIterator[AIOKafkaConsumer]:
         """A consumer that consumes nothing: aiokafka's admin client cannot read offsets."""
         consumer = AIOKafkaConsumer(
-            **self._connection.arguments,
-            request_timeout_ms=milliseconds(self._connection.request_timeout_seconds),
+            **self._connection.arguments, request_timeout_ms=milliseconds(self._connection.request_timeout_seconds)
         )
         try:
             await consumer.start()
@@ -192,8 +191,7 @@ class KafkaAdmin:
 async def kafka_admin(connection: KafkaConnection) -> AsyncIterator[KafkaAdmin]:
     """Connected on entry, else `LogUnavailable`."""
     client = AIOKafkaAdminClient(
-        **connection.arguments,
-        request_timeout_ms=milliseconds(connection.request_timeout_seconds),
+        **connection.arguments, request_timeout_ms=milliseconds(connection.request_timeout_seconds)
     )
     try:
         async with connecting(connection, "connect", within=connection.publish_timeout_seconds):

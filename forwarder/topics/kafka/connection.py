@@ -114,9 +114,7 @@ async def connecting(connection: KafkaConnection, doing: str, *, within: float) 
         raise LogUnavailable(f"{doing}: {why}") from error
 
 
-_HOST_NAME: Final = {62, 64}
-"""OpenSSL's codes for a certificate of another host name or address."""
-
+_HOST_NAME: Final = {62, 64}  # OpenSSL's codes for a certificate of another host name or address
 _EXPIRED: Final = 10
 
 _CREDENTIALS = (

@@ -20,8 +20,7 @@ from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaRea
 from forwarder.topics.port import ConsumedMessage, GapFound, LogGap, LogUnavailable, LogUnreadable, PartitionsChanged
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
-_COMMIT_SECONDS = 0.5
-"""How long offsets may gather before they are committed."""
+_COMMIT_SECONDS = 0.5  # how long offsets may gather before they are committed
 _HEARTBEATS_PER_SESSION = 10  # a member learns of a rebalance from the reply to a heartbeat
 
 
@@ -60,8 +59,7 @@ class KafkaConsumer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
         """Set while partitions are assigned, and `on_partitions` has returned: messages are held back until then."""
         self._failure: Exception | None = None
         """What `on_partitions` raised: `receive` raises it; aiokafka would only log it."""
-        self._generation = 0
-        """Counts revocations: messages fetched under an earlier generation must not be delivered."""
+        self._generation = 0  # counts revocations: messages fetched under an earlier generation must not be delivered
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         return await until_some(lambda seconds: self._receive_once(max_messages, seconds), wait_seconds)

@@ -201,8 +201,7 @@ class _Batch:
     def __init__(self, builder: Any) -> None:
         self.builder = builder
         self.messages: list[Message] = []
-        self.refused: set[int] = set()
-        """The messages that are too large for the topic, by `id`."""
+        self.refused: set[int] = set()  # the messages that are too large for the topic, by `id`
         self._done = False
         self._error: BaseException | None = None
         self._waiters: list[Future[None]] = []

@@ -244,20 +244,13 @@ class KafkaReader:
         topic, number = partition.topic, partition.partition
         if error.by_content:
             _log.error(
-                "record.unreadable",
-                extra={"topic": topic, "partition": number, "offset": offset, "error": str(error)},
+                "record.unreadable", extra={"topic": topic, "partition": number, "offset": offset, "error": str(error)}
             )
             self.consumer.seek(partition, offset + 1)
             return [_unreadable(partition, offset, error)]
         _log.error(
             "partition.unreadable",
-            extra={
-                "topic": topic,
-                "partition": number,
-                "offset": offset,
-                "error": str(error),
-                "remedy": error.remedy,
-            },
+            extra={"topic": topic, "partition": number, "offset": offset, "error": str(error), "remedy": error.remedy},
         )
         self._wait(partition, offset, error)
         return []

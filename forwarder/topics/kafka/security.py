@@ -56,8 +56,7 @@ class KafkaSecurity:
         return context
 
 
-STAGES: Final = ("ingress", "worker", "query", "notifier", "operator")
-"""`operator` is for commands and the console."""
+STAGES: Final = ("ingress", "worker", "query", "notifier", "operator")  # `operator` is for commands and the console
 
 
 @dataclass(frozen=True, slots=True)
