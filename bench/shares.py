@@ -54,7 +54,7 @@ DELIVERY: Final[Parts] = (
     ("prometheus_client/", "metrics"),
     ("worker/intake.py", "intake"),
     ("aiokafka/consumer/", "intake"),
-    ("topics/kafka/consumer.py", "intake"),
+    ("topics/kafka/log.py", "intake"),
     ("topics/kafka/reader.py", "intake"),
     ("worker/push", "push"),
     ("forwarder/pms/", "push"),

@@ -1,5 +1,4 @@
 """The only place where concrete parts are chosen, opened and closed. Everything else sees ports.
 
 `backend` is shared by every process and command, `parts` by several; `roles` has a module for each process. A process imports only
-what it needs. Everything opened here is closed in reverse order, however the block ends.
-"""
+what it needs. Everything opened here is closed in reverse order, however the block ends."""

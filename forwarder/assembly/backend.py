@@ -154,7 +154,6 @@ def shadows(simulator_url: str | None, seal: Callable[[str, str], str] | None) -
     """Makes the shadow of an integration account, which test keys use: its kind, or a simulated one in its place, with the
     simulator's address, credential and options, never paused, and at the kind's own rate. It has none of its account's secrets, and
     keeps the account settings that its requests are checked against: the deadline, the duplicate window and the checks.
-
     `simulator_url`: None without a simulator; then the address is empty and nothing can be sent. `seal`: seals to the workers' key;
     without it, a shadow cannot receive pushes."""
     # Once per text: a new seal would make the account look changed.

@@ -1,8 +1,7 @@
 """Logging: structlog, one event per line on standard error, JSON or human-readable. Never logs guest or card data; masks anything
 that looks like a card number in the text of an error, which may come from outside.
 
-Events are named `noun.verbed`. A stage finishes a message with one wide event that has everything it learnt.
-"""
+Events are named `noun.verbed`. A stage finishes a message with one wide event that has everything it learnt."""
 
 import asyncio
 import atexit
@@ -119,10 +118,8 @@ def configure_logging(level: str, style: LogFormat, usual_share: float = 1.0) ->
 class LineLogger:
     """Writes structlog's finished lines, or events that become JSON lines when written. One at `info` or below reaches `file` by
     the end of the event-loop iteration that logged it; a higher one, or one outside a loop, at once. Keeps the order. Thread-safe.
-
     A stage writes a line for each reservation. Under load one iteration serves many, and writing their lines together, with warm
-    caches, saves a fifteenth of the ingress's work.
-    """
+    caches, saves a fifteenth of the ingress's work."""
 
     def __init__(self, file: "TextIO | WriterThread") -> None:
         self._file = file
@@ -167,10 +164,8 @@ def completed(
     logger: object, level: str, event: structlog.typing.EventDict
 ) -> tuple[tuple[structlog.typing.EventDict], dict[str, object]]:
     """Structlog's only processor of JSON lines: completes the event with its context, level, time and traceback for `LineLogger`.
-    Its values must not be changed afterwards.
-
-    One step instead of a chain of processors, which would double the cost of the line that stages write for each reservation.
-    """
+    Its values must not be changed afterwards. One step instead of a chain of processors, which would double the cost of the line
+    that stages write for each reservation."""
     context = _context.get()
     if context:
         event = {**context, **event}
@@ -234,10 +229,8 @@ class Repeats(logging.Filter):
 
 class WriterThread:
     """Queues lines without blocking, and writes them to `descriptor` within `_GATHER_SECONDS`, or when its reader reads. Keeps
-    their order. Thread-safe.
-
-    Calls `os.write` directly: a buffered file would hold its lock while a write blocks, and Python takes that lock at exit.
-    """
+    their order. Thread-safe. Calls `os.write` directly: a buffered file would hold its lock while a write blocks, and Python takes
+    that lock at exit."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = os.dup(descriptor)  # stays open when the original is closed

@@ -1,8 +1,7 @@
 """The catalogue of metrics: every number that a process shows at /metrics, with its labels, unit and meaning.
 
-Label values come from closed sets (kinds, outcomes, routes) or are account ids, never request ids or guest data. Hot paths keep
-the child that `labels()` returns rather than look it up for each message.
-"""
+Label values come from closed sets (kinds, outcomes, routes) or are account ids, never request ids or guest data. Hot paths keep the
+child that `labels()` returns rather than look it up for each message."""
 
 import asyncio
 import atexit
@@ -260,11 +259,8 @@ _DELAY_SECONDS: Final = 0.1
 
 class DeferredMetrics:
     """Buffers observations and counts of hot paths and passes them to the metrics in batches; flushes when the process ends. For
-    coroutines.
-
-    Where several processes serve one port, their metrics are files, and observing one at a time took a sixth of the ingress's
-    cost of a submission. A batch finds everything in the processor's caches.
-    """
+    coroutines. Where several processes serve one port, their metrics are files, and observing one at a time took a sixth of the
+    ingress's cost of a submission. A batch finds everything in the processor's caches."""
 
     def __init__(self) -> None:
         self._observations: list[tuple[Histogram, float]] = []

@@ -1,10 +1,9 @@
 """Gauges that are replaced as a whole, and the processes of one port as one.
 
-A gauge of the Prometheus client never drops a label's last value, and one without labels is 0 before it is set. A snapshot must
-be able to disappear: an account that was removed, a number that this process no longer reads.
+A gauge of the Prometheus client never drops a label's last value, and one without labels is 0 before it is set. A snapshot must be
+able to disappear: an account that was removed, a number that this process no longer reads.
 
-Where several processes serve one port, each keeps its snapshots in a file next to the client's.
-"""
+Where several processes serve one port, each keeps its snapshots in a file next to the client's."""
 
 import json
 import os

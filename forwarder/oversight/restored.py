@@ -19,8 +19,8 @@ from forwarder.topics.codec import (
     header,
     is_cancellation,
     replay_revision,
+    unread_place,
 )
-from forwarder.topics.dead_letters import unread_place
 from forwarder.topics.port import ConsumedMessage, Log, Topics
 from forwarder.topics.reading import read_last, read_to_end
 from forwarder.topics.signing import MessageSigner

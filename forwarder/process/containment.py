@@ -5,8 +5,7 @@ line with the traceback and in the unit's record. `forwarder_contained_faults_to
 `UNREADY_AFTER` times in a row makes its process unready until it works again; it never ends the process.
 
 If many units raise and none succeeds, the cause is this process (a defect of the release, a missing table, a broken library) and
-not the units: see `Blame`. Then nothing is set aside.
-"""
+not the units: see `Blame`. Then nothing is set aside."""
 
 import asyncio
 import secrets
@@ -197,12 +196,10 @@ async def by_halves(
     refused: Callable[[T, Exception], Awaitable[None]] | None = None,
     blame: Blame | None = None,
 ) -> None:
-    """Runs `step` for all of `items` at once; if it raises, for one half after the other, in order, down to single items. An
-    item whose error is one of the expected `refusals` is `refused`. All other failing items are `set_aside` at the end; with
-    `blame`, only if they are at fault themselves, and after a few retries if none succeeded.
-
-    `step` may run again for items that it already ran for. Raises `outages`, and `Unworkable` with `blame`.
-    """
+    """Runs `step` for all of `items` at once; if it raises, for one half after the other, in order, down to single items. An item
+    whose error is one of the expected `refusals` is `refused`. All other failing items are `set_aside` at the end; with `blame`,
+    only if they are at fault themselves, and after a few retries if none succeeded. `step` may run again for items that it already
+    ran for. Raises `outages`, and `Unworkable` with `blame`."""
     if not items:
         return
     went_through = 0

@@ -1,6 +1,5 @@
 """The data directory of an embedded forwarder: private to its user, with its own secret, and a lock against a second process.
-Touches files only.
-"""
+Touches files only."""
 
 import fcntl
 import os
@@ -44,10 +43,7 @@ def make_private(data_dir: Path) -> None:
 
 @contextmanager
 def alone_in(data_dir: Path) -> Iterator[None]:
-    """Locks the directory against other processes; the lock ends with the process, however that ends.
-
-    Raises `AlreadyRunning`.
-    """
+    """Locks the directory against other processes; the lock ends with the process, however that ends. Raises `AlreadyRunning`."""
     make_private(data_dir)
     with (data_dir / _LOCK_FILE).open("w") as lock:
         try:

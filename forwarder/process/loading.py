@@ -1,8 +1,7 @@
 """Process start-up and memory: imports on demand, and the cyclic garbage collector.
 
 A process of one stage loads nothing of the others, and a command starts quickly, because a module that is rarely needed is named as
-`module:attribute` and imported on use. Tests load every name of each such table.
-"""
+`module:attribute` and imported on use. Tests load every name of each such table."""
 
 import gc
 from functools import cache
@@ -35,11 +34,8 @@ def of_kit(name: str) -> Any | None:
 
 
 def collect_rarely() -> None:
-    """Call after the imports, and again after further ones. Reference counting still frees objects at once; cycles are
-    collected only after some 50,000 new objects, tens of MB at most, where Python's default is 700.
-
-    A worker with thousands of reservations in memory spent a fifth of its time on collections; still a tenth with one for every
-    10,000 objects.
-    """
+    """Call after the imports, and again after further ones. Reference counting still frees objects at once; cycles are collected
+    only after some 50,000 new objects, tens of MB at most, where Python's default is 700. A worker with thousands of reservations
+    in memory spent a fifth of its time on collections; still a tenth with one for every 10,000 objects."""
     gc.freeze()  # modules and classes are never freed: exclude them from collection
     gc.set_threshold(_MAX_YOUNG, _YOUNG_PER_MIDDLE, _MIDDLE_PER_OLD)

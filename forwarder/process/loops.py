@@ -1,8 +1,6 @@
 """Tasks: loops that outlive outages and faults, group commit, waiting for the first of several, and yielding to the event loop.
 
-An outage of something outside is retried. Any other exception is contained: see
-`forwarder/process/containment.py`.
-"""
+An outage of something outside is retried. Any other exception is contained: see `forwarder/process/containment.py`."""
 
 import asyncio
 import random
@@ -194,8 +192,7 @@ class Batcher(Generic[T, R]):
     its size. `flush` returns one result for each item. If it raises one of `outages`, every waiter of that batch gets that
     exception. If it raises anything else, it is called again for halves of the batch, so that the others succeed; an item that
     raises on its own is `set_aside`, which returns its result, or its waiter gets the exception. With `blame`, if all raise and it
-    is not their fault, the batch is kept, and retried until one succeeds.
-    """
+    is not their fault, the batch is kept, and retried until one succeeds."""
 
     def __init__(
         self,

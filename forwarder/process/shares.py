@@ -3,8 +3,7 @@
 Dynamic thresholds, as shared-memory switches divide their buffers (Choudhury and Hahne, "Dynamic queue length thresholds for
 shared-memory packet switches", 1998): a party may hold at most twice what stays free. A single party may therefore hold two thirds
 of the total; `n` parties at their limit hold 2/(2n+1) each, and 1/(2n+1) stays free for those that hold little or nothing. No party
-is configured, and nothing is reserved for parties that do not exist.
-"""
+is configured, and nothing is reserved for parties that do not exist."""
 
 from collections.abc import Hashable
 from typing import Final

@@ -1,7 +1,6 @@
 """Processes: signals, and several processes on one port.
 
-A process stops on SIGTERM or SIGINT within its grace period and exits 0; a second signal ends it at once.
-"""
+A process stops on SIGTERM or SIGINT within its grace period and exits 0; a second signal ends it at once."""
 
 import asyncio
 import contextlib
@@ -79,11 +78,9 @@ def is_child() -> bool:
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A bound socket. Raises `OSError`: the address is taken.
-
-    `shared`: for `run_processes`. The socket does not listen, but reserves the address for the child processes: each of these binds
-    its own socket there, ignoring `host` and `port`, and must listen once it serves.
-    """
+    """A bound socket. Raises `OSError`: the address is taken. `shared`: for `run_processes`. The socket does not listen, but
+    reserves the address for the child processes: each of these binds its own socket there, ignoring `host` and `port`, and must
+    listen once it serves."""
     given = os.environ.get(SHARED_ADDRESS)
     if given is not None:
         host, _, number = given.rpartition(":")
@@ -137,13 +134,10 @@ async def side_by_side(work: Awaitable[Any], stop: Stop, *, until_stopped: bool 
 
 
 def run_processes(arguments: Sequence[str], *, count: int, bound: socket.socket) -> int:
-    """Runs `count` processes of this program with `arguments` on the shared address of `bound`; returns the exit code.
-
-    Each has its own listen queue, and Linux distributes connections among them: from a common queue the process that wakes first
-    takes all waiting connections, so that a client's few long-lived connections could all end up in one process.
-
-    Restarts a process that dies. Forwards SIGTERM and SIGINT, then waits for the processes.
-    """
+    """Runs `count` processes of this program with `arguments` on the shared address of `bound`; returns the exit code. Each has its
+    own listen queue, and Linux distributes connections among them: from a common queue the process that wakes first takes all
+    waiting connections, so that a client's few long-lived connections could all end up in one process. Restarts a process that
+    dies. Forwards SIGTERM and SIGINT, then waits for the processes."""
     host, port = bound.getsockname()[:2]
     with tempfile.TemporaryDirectory(prefix="forwarder-metrics-") as metrics_dir:
         environment = {**os.environ, SHARED_ADDRESS: f"{host}:{port}", "PROMETHEUS_MULTIPROC_DIR": metrics_dir}

@@ -2,8 +2,7 @@
 
 Processes share a bucket by borrowing tokens before they use them, so that together they never use more than there are; a `Lender`
 keeps the buckets. A loan lapses after `LAPSE_SECONDS`, so that no window sees tokens of long ago; what is left of it is given back.
-The last loan of a process that is killed is lost: less than the bucket refills in that time.
-"""
+The last loan of a process that is killed is lost: less than the bucket refills in that time."""
 
 import math
 from collections.abc import Mapping, Sequence

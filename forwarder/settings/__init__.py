@@ -1,8 +1,7 @@
 """Settings: environment variables `FORWARDER_…` → frozen values, one object per component.
 
 Nothing else reads the environment. An incomplete configuration (Kafka without PostgreSQL, or the reverse) is an error, never a
-fallback.
-"""
+fallback."""
 
 from forwarder.settings.backend import Distributed, Embedded
 from forwarder.settings.environment import BadSettings, Environment

@@ -36,10 +36,8 @@ def _networks(text: str) -> str:
 
 
 class Environment(BaseModel):
-    """The variables, each `FORWARDER_` and the field's name in capitals. Times are in seconds.
-
-    The docstrings are the texts of docs/reference/settings.md: run `python -m tools.reference write` after a change.
-    """
+    """The variables, each `FORWARDER_` and the field's name in capitals. Times are in seconds. The docstrings are the texts of
+    docs/reference/settings.md: run `python -m tools.reference write` after a change."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", validate_default=True)
 

@@ -8,8 +8,7 @@
     PUT  /NAME/faults       what goes wrong from now on (`Faults`) at base URLs that begin with /NAME; of the one without a path
                             the name is `pms`                              GET, DELETE  look, lift
 
-Accepts any bearer credential but `wrong`. Test values in a booking select its outcome: see `sites`.
-"""
+Accepts any bearer credential but `wrong`. Test values in a booking select its outcome: see `sites`."""
 
 from collections.abc import Sequence
 

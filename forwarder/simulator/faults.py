@@ -1,7 +1,6 @@
 """Faults on demand: what a simulated PMS gets wrong, for how long, and how often; and the broken responses.
 
-An order is given for one name and holds for all PMSs under that name. Orders live in memory only.
-"""
+An order is given for one name and holds for all PMSs under that name. Orders live in memory only."""
 
 import asyncio
 import random

@@ -1,8 +1,7 @@
 """The simulated PMSs as their callers see them: where each kind is, what an account needs there, and test values.
 
 Test values are contents of a booking that select its outcome, in every kind's wire form: the last word of the guest's name, or a
-number that names the property or the room. No real guest or property has such a value. Published in docs/guides/test-mode.md.
-"""
+number that names the property or the room. No real guest or property has such a value. Published in docs/guides/test-mode.md."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

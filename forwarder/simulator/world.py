@@ -1,8 +1,7 @@
 """The simulated world: every booking that was ever made, whose nights are taken, which keys were seen. Judge in fault tests.
 
 One world serves any number of PMSs, each a `place` such as `demo/generic`. Its methods do not await, so that each is atomic. It
-sees nothing of a card. With a journal, bookings outlive the process.
-"""
+sees nothing of a card. With a journal, bookings outlive the process."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -96,11 +95,9 @@ class Journal:
 
 
 class World:
-    """Close it in the end. `calendars`: nights that are taken are refused; without, any number of bookings share a room.
-
-    `journal`: a file to continue from, and to write to before each response. `faults`: the faults where no others are ordered;
-    `seed` makes their chances repeatable. Raises `OSError` if the journal cannot be opened.
-    """
+    """Close it in the end. `calendars`: nights that are taken are refused; without, any number of bookings share a room. `journal`:
+    a file to continue from, and to write to before each response. `faults`: the faults where no others are ordered; `seed` makes
+    their chances repeatable. Raises `OSError` if the journal cannot be opened."""
 
     def __init__(
         self,

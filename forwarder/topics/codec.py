@@ -1,4 +1,5 @@
 """Submissions, cancellation requests and result events as messages of the log: JSON values, CloudEvents 1.0 in Kafka's binary mode.
+Dead letters are the messages themselves, with headers that say why each was set aside.
 
 https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md
 https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md for `structured_event`"""
@@ -16,6 +17,7 @@ from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, rea
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
 from forwarder.reservation.duplicates import CONFLICTING_BODY, MAX_WINDOW_SECONDS, NaturalKey
+from forwarder.reservation.failures import FAILURE_CLASS, INTERNAL_ERROR, UNDECODABLE
 from forwarder.reservation.json_text import json_text, read_json
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import whole_number
@@ -23,7 +25,7 @@ from forwarder.reservation.record import ResultEvent, SubmissionState, can_compo
 from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission, is_test
 from forwarder.topics.port import Headers, Message
-from forwarder.topics.signing import REPLAY_OF
+from forwarder.topics.signing import EVENT_ID, REPLAY_OF
 
 _SOURCE = b"/forwarder"
 _SUBMITTED = b"reservation.submitted.v1"
@@ -31,13 +33,10 @@ CANCELLATION_REQUESTED = "reservation.cancellation_requested.v1"
 _DUPLICATE = "reservation.duplicate.v1"
 _CONFLICT = "reservation.conflicting_body.v1"
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""U+0000 in JSON, which databases refuse: after an even number of backslashes, because after an odd number it is plain text.
-The ingress lets none through."""
-
+"""U+0000 in JSON, which databases refuse: after an even number of backslashes, because after an odd number it is plain text."""
 MAX_SUBMISSION_BYTES: Final = 256 * 1024
-"""Maximum size of key and value on the requests topic. The ingress accepts a quarter of it from a caller. A larger message is not
-ours, and its dead letter or result might be too large for the log."""
-
+"""Of key and value on the requests topic. The ingress accepts a quarter of it from a caller. A larger message is not ours, and its
+dead letter or result might be too large for the log."""
 MAX_ID: Final = 256  # Maximum characters of an identifier: what fits into a database index
 _LARGEST_INTEGER: Final = 2**63
 _FIRST_YEAR, _LAST_YEAR = 1970, 8999
@@ -56,6 +55,12 @@ TEST_MODE = ("ce_test", b"true")  # the header of a test mode event: a CloudEven
 _PREFIX = "ce_"
 _REQUIRED = ("specversion", "id", "source", "type")
 _REVISION_DIGITS = 9  # A longer revision is not ours, and not every database would accept it
+
+
+PREFIX: Final = "dlt-"
+"""How every header of a dead letter begins. The names are Spring Kafka's without their prefix; `dlt-event-id` is ours: the result
+event of the failure that a letter is about. A replayed letter carries it as `replay-of`, so that a replay works only once."""
+CUT: Final = "dlt-cut-from-bytes"  # of a letter that was cut because its message was too large: the message's size
 
 
 class Undecodable(ValueError):
@@ -395,3 +400,21 @@ class _CancellationEnvelope(Struct, frozen=True):
 
 
 _CANCELLATION: Final = Decoder(_CancellationEnvelope)
+
+
+def unread_place(letter: Message) -> tuple[int, int] | None:
+    """Partition and offset of the message of a `letter` that could not be decoded or stored; None for other letters."""
+    headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
+    partition, offset = (whole_number(headers.get(f"{PREFIX}original-{name}", "")) for name in ("partition", "offset"))
+    stored = headers.get(FAILURE_CLASS) not in {UNDECODABLE, INTERNAL_ERROR} or EVENT_ID in headers
+    if stored or partition is None or offset is None:
+        return None
+    return partition, offset
+
+
+def replayed(letter: Message) -> Message:
+    """`letter` without its dead-letter headers, to publish on the topic that it came from."""
+    own = tuple((name, value) for name, value in letter.headers if not name.startswith(PREFIX) and name != REPLAY_OF)
+    event_id = next((value for name, value in letter.headers if name == EVENT_ID), None)
+    marked = () if event_id is None else ((REPLAY_OF, event_id),)
+    return Message(letter.key, letter.value, (*own, *marked))

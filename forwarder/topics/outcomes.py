@@ -1,8 +1,7 @@
 """Lets HTTP requests wait for the outcome of a submission, by tailing the results topic.
 
 All waiters share one tail. It pauses while there are no waiters: events then cost nothing here. A waiter is registered, and the
-tail is at the end of the topic, before the submission is published, so that its outcome cannot be missed.
-"""
+tail is at the end of the topic, before the submission is published, so that its outcome cannot be missed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
@@ -33,11 +32,9 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class OutcomeEvent:
-    """The state of a submission: the id of its reservation, the record as JSON, and the problem if there is one.
-
-    `cancellation`: the state of its cancellation, if the event is about that; `revision`: that of the event. `similar_to`: the
-    request ids of others for the same stay and guest.
-    """
+    """The state of a submission: the id of its reservation, the record as JSON, and the problem if there is one. `cancellation`:
+    the state of its cancellation, if the event is about that; `revision`: that of the event. `similar_to`: the request ids of
+    others for the same stay and guest."""
 
     status: Status
     reservation_id: int
@@ -63,16 +60,39 @@ class ConflictingBody:
 
 
 Heard = OutcomeEvent | DuplicateOf | ConflictingBody  # the events that a waiter can receive
-OutcomeFilter = Callable[[OutcomeEvent], bool]  # whether a waiter wants this event
-_Waiter = tuple[asyncio.Future[Heard | None], OutcomeFilter, str]
+
+
+@dataclass(eq=False, slots=True)
+class OutcomeWaiter:
+    """One registered waiter: for an outcome that `matches`, or the conflict of the body with this `fingerprint`."""
+
+    matches: Callable[[OutcomeEvent], bool]
+    fingerprint: str
+    clock: Clock
+    heard: asyncio.Future[Heard | None]
+
+    async def within(self, seconds: float, gone: Callable[[], Awaitable[None]]) -> Heard | None:
+        """The outcome, or the original to wait for; None if neither came in time, or if `gone` (the caller left) returned first."""
+        if not self.heard.done():
+            await first_of(self.heard, self.clock.sleep(seconds), gone())
+        return None if self.heard.cancelled() else self.heard.result()
+
+    def wants(self, event: Heard) -> bool:
+        match event:
+            case OutcomeEvent():
+                return self.matches(event)
+            case ConflictingBody(fingerprint):
+                return fingerprint == self.fingerprint
+            case DuplicateOf():
+                return True
+            case _:
+                assert_never(event)
 
 
 class OutcomeListener:
     """Delivers outcomes to at most `max_waiting` waiters at a time, shared among their parties. Waiting is possible only while
-    `run` is running.
-
-    `linger_seconds`: how long the tail runs on after the last waiter left, so that a few callers do not restart it each time.
-    """
+    `run` is running. `linger_seconds`: how long the tail runs on after the last waiter left, so that a few callers do not restart
+    it each time."""
 
     def __init__(self, tail: Tail, clock: Clock, *, max_waiting: int = 10_000, linger_seconds: float = 5.0) -> None:
         self._tail = tail
@@ -80,8 +100,7 @@ class OutcomeListener:
         self._outage, self._faults = Outage(Where.WAITERS, clock), Outage(Where.WAITERS, clock)
         self.places = Shares(max_waiting)
         self._linger_seconds = linger_seconds
-        self._waiting: dict[str, list[_Waiter]] = {}
-        self._count = 0
+        self._waiting: dict[str, list[OutcomeWaiter]] = {}
         self._last_leave = float("-inf")
         self._wanted = asyncio.Event()
         self._following = asyncio.Event()
@@ -109,19 +128,20 @@ class OutcomeListener:
         finally:
             self._running = False
             self._following.set()
-            for future, _, _ in [waiter for waiters in self._waiting.values() for waiter in waiters]:
-                _resolve(future, None)
+            for waiter in [waiter for waiters in self._waiting.values() for waiter in waiters]:
+                if not waiter.heard.done():
+                    waiter.heard.set_result(None)
 
     @asynccontextmanager
     async def expecting(
         self,
         request_id: str,
-        matches: OutcomeFilter = lambda _: True,
+        matches: Callable[[OutcomeEvent], bool] = lambda _: True,
         *,
         party: Hashable = None,
         size: int = 0,
         fingerprint: str = "",
-    ) -> AsyncIterator["OutcomeWaiter | None"]:
+    ) -> AsyncIterator[OutcomeWaiter | None]:
         """A waiter for the first event of the submission that `matches`, or for the report that it is a duplicate, or that its
         body, the one with `fingerprint`, conflicts with an earlier one; the block publishes the submission. None if waiting is
         impossible now, or `party` has used up its share of waiters. `size`: bytes kept in memory meanwhile; each 8 KiB count as
@@ -130,22 +150,19 @@ class OutcomeListener:
         if not self._running or not self.places.take(party, places):
             yield None
             return
-        future: asyncio.Future[Heard | None] = asyncio.get_running_loop().create_future()
-        waiter = (future, matches, fingerprint)
+        waiter = OutcomeWaiter(matches, fingerprint, self._clock, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(request_id, []).append(waiter)
-        self._count += 1
         WAITING.inc()
         try:
             if not self._following.is_set():
                 self._wanted.set()
                 await first_of(self._following.wait(), self._clock.sleep(_START_SECONDS))
-            yield OutcomeWaiter(future, self._clock)
+            yield waiter
         finally:
             waiters = self._waiting[request_id]
             waiters.remove(waiter)
             if not waiters:
                 del self._waiting[request_id]
-            self._count -= 1
             self._last_leave = self._clock.monotonic()
             WAITING.dec()
             self.places.give_back(party, places)
@@ -159,7 +176,7 @@ class OutcomeListener:
             return
         self._outage.over()
         self._following.set()
-        while self._count or self._clock.monotonic() - self._last_leave < self._linger_seconds:
+        while self._waiting or self._clock.monotonic() - self._last_leave < self._linger_seconds:
             try:
                 messages = await self._tail.receive(max_messages=_BATCH, wait_seconds=_RECEIVE_SECONDS)
             except LogUnavailable as error:
@@ -194,32 +211,9 @@ class OutcomeListener:
                 "outcome.undecodable", topic=consumed.topic, partition=consumed.partition, offset=consumed.offset
             )
             return
-        for future, matches, fingerprint in waiters:
-            match event:
-                case OutcomeEvent():
-                    meant = matches(event)
-                case ConflictingBody():
-                    meant = event.fingerprint == fingerprint
-                case DuplicateOf():
-                    meant = True
-                case _:
-                    assert_never(event)
-            if meant:
-                _resolve(future, event)
-
-
-class OutcomeWaiter:
-    """One registered waiter."""
-
-    def __init__(self, future: asyncio.Future[Heard | None], clock: Clock) -> None:
-        self._future = future
-        self._clock = clock
-
-    async def within(self, seconds: float, gone: Callable[[], Awaitable[None]]) -> Heard | None:
-        """The outcome, or the original to wait for; None if neither came in time, or if `gone` (the caller left) returned first."""
-        if not self._future.done():
-            await first_of(self._future, self._clock.sleep(seconds), gone())
-        return None if self._future.cancelled() else self._future.result()
+        for waiter in waiters:
+            if waiter.wants(event) and not waiter.heard.done():
+                waiter.heard.set_result(event)
 
 
 def _decode(message: Message) -> Heard:
@@ -238,16 +232,9 @@ def _decode(message: Message) -> Heard:
     if cancellation is not None:
         _require_problem(cancellation.get("problem"), optional=status is Status.CANCELLED)
     _, _, revision = (header(message.headers, "ce_id") or "").rpartition(".")
-    # Serialized again, so that it is valid JSON in any case.
-    return OutcomeEvent(
-        status,
-        record["id"],
-        to_json(record, inf_nan_mode="null"),
-        record.get("problem"),
-        cancellation,
-        int(revision),
-        tuple(str(each) for each in data.get("similarTo", ())),
-    )
+    similar_to = tuple(str(each) for each in data.get("similarTo", ()))
+    text = to_json(record, inf_nan_mode="null")  # so that it is valid JSON in any case
+    return OutcomeEvent(status, record["id"], text, record.get("problem"), cancellation, int(revision), similar_to)
 
 
 def _text(value: object) -> str:
@@ -263,8 +250,3 @@ def _require_problem(problem: object, *, optional: bool = True) -> None:
     status = problem.get("status") if isinstance(problem, dict) else None
     if type(status) is not int or status not in _ERROR_STATUSES:
         raise TypeError("a problem is a JSON object with an HTTP status")
-
-
-def _resolve(future: asyncio.Future[Heard | None], event: Heard | None) -> None:
-    if not future.done():
-        future.set_result(event)

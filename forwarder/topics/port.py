@@ -5,8 +5,7 @@ Exception
 │   ├── GroupBusy        embedded only: another process is the group's one consumer
 │   └── LogUnreadable    Kafka only: this process cannot read what the brokers have, such as a batch in a codec that it lacks
 └── ValueError
-    └── MessageTooLarge  the topic takes no message of that size
-"""
+    └── MessageTooLarge  the topic takes no message of that size"""
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -38,11 +37,9 @@ class LogUnreadable(LogUnavailable):
 
 
 class MessageTooLarge(ValueError):
-    """The topic does not accept some of the messages; retrying does not help. All others of the call are published.
-
-    `sizes`: of each refused message, in bytes, by its index in the call. `limit`: the topic's maximum for a message including
-    overhead, if the log reports it.
-    """
+    """The topic does not accept some of the messages; retrying does not help. All others of the call are published. `sizes`: of
+    each refused message, in bytes, by its index in the call. `limit`: the topic's maximum for a message including overhead, if the
+    log reports it."""
 
     def __init__(self, sizes: Mapping[int, int], limit: int | None) -> None:
         takes = "less" if limit is None else f"at most {limit:,}"
@@ -147,12 +144,10 @@ class Publisher(Protocol):
     """Appends to the log."""
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
-        """Return once every in-sync replica has all of `messages` (embedded: once they are synced to disk).
-
-        Concurrent calls share batches. Messages of one call and one key are stored in order and once each, even if the driver
-        had to retry. Raises `LogUnavailable` if this was not acknowledged within the publisher's time limit; else
-        `MessageTooLarge` if the topic refused some of them for their size: all others are stored.
-        """
+        """Return once every in-sync replica has all of `messages` (embedded: once they are synced to disk). Concurrent calls share
+        batches. Messages of one call and one key are stored in order and once each, even if the driver had to retry. Raises
+        `LogUnavailable` if this was not acknowledged within the publisher's time limit; else `MessageTooLarge` if the topic refused
+        some of them for their size: all others are stored."""
 
     def partition(self, topic: str, key: str) -> int | None:
         """The partition of `topic` that messages with `key` go to now; None while that is not known."""
@@ -168,11 +163,8 @@ PartitionsChanged = Callable[[frozenset[int]], Awaitable[None]]
 @value(frozen=True, slots=True)
 class LogGap:
     """The log no longer has the group's `position`: messages of `topic` were deleted before the group received them, or the topic
-    was recreated. The group continues at `resumed_at`.
-
-    `missing`: how many offsets the log lost before the group received them; None if the log ends before `position`, so that the
-    number is unknown.
-    """
+    was recreated. The group continues at `resumed_at`. `missing`: how many offsets the log lost before the group received them;
+    None if the log ends before `position`, so that the number is unknown."""
 
     topic: str
     partition: int
@@ -193,11 +185,9 @@ class Consumer(Protocol):
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         """The next messages not yet received by this member, up to `max_messages`. Empty if none came within `wait_seconds`, and
-        never earlier: not after a rebalance or a gap either.
-
-        Starts after the group's last commit, or at the beginning if it has none. If the log lacks messages that the group has not
-        received, it passes a `LogGap` to `on_gap`, and commits it, before it returns any message after the gap.
-        """
+        never earlier: not after a rebalance or a gap either. Starts after the group's last commit, or at the beginning if it has
+        none. If the log lacks messages that the group has not received, it passes a `LogGap` to `on_gap`, and commits it, before it
+        returns any message after the gap."""
 
     @property
     def unreadable(self) -> Mapping[int, int]:

@@ -23,10 +23,8 @@ def _positive_hash(key: bytes) -> int:
 
 
 class RecentFailure:
-    """Remembers a failure for five seconds, or until something succeeds.
-
-    Not longer, because an unready process gets no requests and could never show that it works again.
-    """
+    """Remembers a failure for five seconds, or until something succeeds. Not longer, because an unready process gets no requests
+    and could never show that it works again."""
 
     def __init__(self) -> None:
         self._failed_at: float | None = None

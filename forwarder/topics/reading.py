@@ -14,10 +14,8 @@ async def read_to_end(
     log: Log, topic: str, *, since: datetime | None = None
 ) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
     """The messages that `topic` holds at the time of the call, in batches, each partition in order; nothing if there is no such
-    topic. `since`: only from the first message of each partition that was appended at that time or later.
-
-    Skips messages that are deleted meanwhile. Raises `LogUnavailable`, also if messages that the log should hold do not arrive.
-    """
+    topic. `since`: only from the first message of each partition that was appended at that time or later. Skips messages that are
+    deleted meanwhile. Raises `LogUnavailable`, also if messages that the log should hold do not arrive."""
     async with log.admin() as admin:
         ends = {partition: held.stop for partition, held in (await admin.offsets(topic)).items() if held}
         if not ends:

@@ -1,8 +1,7 @@
 """Signatures of messages: write access to a topic, or knowing a request id, is not enough to forge a message. Pure.
 
 The signature (keyed BLAKE2b, RFC 7693) covers key, value, and the headers that consumers act on. It is a header itself, so that
-intermediaries may add headers. The trace changes on the way, and is not signed.
-"""
+intermediaries may add headers. The trace changes on the way, and is not signed."""
 
 from collections.abc import Mapping
 from hashlib import blake2b

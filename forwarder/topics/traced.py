@@ -1,8 +1,5 @@
-"""A log whose messages are spans: one for sending each, one for processing each that is received.
-
-A sent message carries the sender's span, and processing it is a child span in the same trace. The child is also linked to the
-sender's span, because days may lie between the two.
-"""
+"""A log whose messages are spans: one for sending each, one for processing each that is received. A sent message carries the
+sender's span, and processing it is a child span in the same trace, also linked to the sender's, because days may lie between."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -78,11 +75,10 @@ class TracedPublisher:
             if trace is None:
                 sent.append(message)
                 continue
-            if trace not in spans:
-                # One span for each trace: a bulk's messages share a trace, and are sent together.
+            if trace not in spans:  # one for each trace: a bulk's messages share a trace, and are sent together
+                many = {"messaging.batch.message_count": counts[trace]}
                 attributes = _attributes(self._system, "send", topic)
-                alone = counts[trace] == 1
-                attributes |= _named(message.headers) if alone else {"messaging.batch.message_count": counts[trace]}
+                attributes |= _named(message.headers) if counts[trace] == 1 else many
                 spans[trace] = self._tracer.start(f"send {topic}", Kind.PRODUCER, trace, attributes)
             sent.append(_with_trace(message, spans[trace].trace))
         with ending(*spans.values()):

@@ -31,8 +31,7 @@ from forwarder.store.lists.overview import Overview
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.store.tables import duplicates, outbox, reservations
-from forwarder.topics.codec import encode_cancellation
-from forwarder.topics.dead_letters import replayed
+from forwarder.topics.codec import encode_cancellation, replayed
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import ConsumedMessage, Log
 from forwarder.topics.reading import read_to_end

@@ -1,8 +1,7 @@
 """A caller's trace context: parsed from headers, stored as one text, and written to outgoing headers. Pure.
 
 https://www.w3.org/TR/trace-context/. The text is the `traceparent`, followed by a space and the `tracestate` if there is one. A
-malformed trace is ignored, never refused.
-"""
+malformed trace is ignored, never refused."""
 
 import re
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """The span recorder as a port for the seams that work passes: HTTP, the log, PMSs, webhooks.
 
 With tracing on, `assembly` wraps each seam: work that arrives with a trace continues in a child span. The stages keep and forward
-the trace that they are given, and know nothing of spans; with tracing off, nothing is wrapped.
-"""
+the trace that they are given, and know nothing of spans; with tracing off, nothing is wrapped."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -31,7 +31,7 @@ from forwarder.process.clock import Clock
 from forwarder.process.loops import first_of
 from forwarder.reservation.failures import UNDECODABLE
 from forwarder.store.audit import AuditResult
-from forwarder.topics.dead_letters import replayed
+from forwarder.topics.codec import replayed
 from forwarder.topics.port import LogUnavailable, Message, Publisher
 from forwarder.topics.signing import MessageSigner
 

@@ -5,8 +5,7 @@ the cleaning and 10 % tax on the nights. `booking_sync_oauth` has the tokens.
 
 Stores nothing of a card, and forgets payments with the process. A card that ends in 1112 is declined, one that ends in 1113 makes
 the gateway fail, as the vendor's test cards do; one that ends in 3220 needs its holder to authenticate. Any other is charged, and
-its booking confirmed.
-"""
+its booking confirmed."""
 
 import math
 from collections import defaultdict

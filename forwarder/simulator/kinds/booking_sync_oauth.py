@@ -4,8 +4,7 @@
     POST BASE/oauth/revoke   an access token ends (RFC 7009)
 
 Accepts every client but the one whose secret is `wrong`, and any foreign refresh token but `wrong` as an account's first one.
-Accepts foreign access tokens, like all simulated PMSs. Its state ends with the process.
-"""
+Accepts foreign access tokens, like all simulated PMSs. Its state ends with the process."""
 
 import itertools
 from collections import defaultdict

@@ -1,8 +1,7 @@
 """Simulated PMSs of the open contract: kind `generic`, and `website-builder` with its websites.
 
 To provoke a refusal: property or room `unknown`, a guest at `refused.example`, the card 4000000000000002 or a number that fails its
-check digit. Only the last four digits of a card outlive the request.
-"""
+check digit. Only the last four digits of a card outlive the request."""
 
 from collections.abc import Mapping
 from datetime import date

@@ -104,10 +104,8 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def lock_group(path: Path, topic: str, group: str) -> IO[bytes]:
-    """Become the one consumer of `group` on `topic`, until the file is closed or this process ends, however it ends.
-
-    Raises `GroupBusy` or `LogUnavailable`.
-    """
+    """Become the one consumer of `group` on `topic`, until the file is closed or this process ends, however it ends. Raises
+    `GroupBusy` or `LogUnavailable`."""
     with reaching_file(f"lock group {group}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = _lock_path(path, f"{topic}@{group}").open("ab")
@@ -128,13 +126,11 @@ def _lock_path(path: Path, name: str) -> Path:
 
 def create(connection: sqlite3.Connection, topic: str, partitions: int) -> bool:
     """Creates the topic unless it exists. Returns whether it did."""
-    created = connection.execute(
-        "insert into topics (name, partitions) values (?, ?) on conflict do nothing", (topic, partitions)
-    )
+    insert = "insert into topics (name, partitions) values (?, ?) on conflict do nothing"
+    created = connection.execute(insert, (topic, partitions))
     if created.rowcount:
-        connection.executemany(
-            "insert into heads values (?, ?, 0)", [(created.lastrowid, n) for n in range(partitions)]
-        )
+        places = [(created.lastrowid, each) for each in range(partitions)]
+        connection.executemany("insert into heads values (?, ?, 0)", places)
     return bool(created.rowcount)
 
 
@@ -200,27 +196,20 @@ def topics(connection: sqlite3.Connection) -> dict[str, int]:
 
 def heads(connection: sqlite3.Connection, topic: str) -> dict[int, int]:
     """For each partition, the offset of its next message."""
-    rows = connection.execute(
-        "select partition, next_offset from heads where topic = (select id from topics where name = ?)", (topic,)
-    )
-    return dict(rows)
+    asked = "select partition, next_offset from heads where topic = (select id from topics where name = ?)"
+    return dict(connection.execute(asked, (topic,)))
 
 
 def held(connection: sqlite3.Connection, topic: str) -> dict[int, range]:
     """For each partition, the offsets that it holds."""
-    first = dict(
-        connection.execute(
-            """select partition, min(offset) from messages
-               where topic = (select id from topics where name = ?) group by partition""",
-            (topic,),
-        )
-    )
+    asked = """select partition, min(offset) from messages
+               where topic = (select id from topics where name = ?) group by partition"""
+    first = dict(connection.execute(asked, (topic,)))
     return {each: range(first.get(each, end), end) for each, end in sorted(heads(connection, topic).items())}
 
 
 def offsets_at(connection: sqlite3.Connection, topic: str, since_ms: Sequence[int]) -> list[dict[int, int]]:
-    """For each of these times and each partition, the offset of the first message appended then or later, else of its next
-    message. In one pass."""
+    """See `port.TopicAdmin.offsets_at`. In one pass."""
     ends = heads(connection, topic)  # first: a message appended between the two queries is found by its time
     found = [dict(ends) for _ in since_ms]
     firsts = ", ".join(["min(case when timestamp_ms >= ? then offset end)"] * len(since_ms))
@@ -259,11 +248,9 @@ def read(
 
 def committed(connection: sqlite3.Connection, topic: str, group: str) -> dict[int, int]:
     """For each partition that the group knows, the offset from which it resumes."""
-    rows = connection.execute(
-        "select partition, next_offset from commits where topic = (select id from topics where name = ?) and group_name = ?",
-        (topic, group),
-    )
-    return dict(rows)
+    asked = """select partition, next_offset from commits
+               where topic = (select id from topics where name = ?) and group_name = ?"""
+    return dict(connection.execute(asked, (topic, group)))
 
 
 def lag(connection: sqlite3.Connection, topic: str, group: str) -> list[Lag]:

@@ -15,8 +15,9 @@ from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.loops import detached
@@ -49,11 +50,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class EmbeddedLog:
-    """See `port.Log`. `path` is the file; its directory is created if it is missing. For one event loop.
-
-    Topics are created when they are first used, with `partitions` partitions. Messages older than `retention` are deleted once
-    every group that ever consumed their topic has committed them. `publish_timeout_seconds` limits one publish or commit.
-    """
+    """See `port.Log`. `path` is the file; its directory is created if it is missing. For one event loop. Topics are created when
+    they are first used, with `partitions` partitions. Messages older than `retention` are deleted once every group that ever
+    consumed their topic has committed them. `publish_timeout_seconds` limits one publish or commit."""
 
     path: Path
     partitions: int = field(default=8, kw_only=True)
@@ -72,15 +71,11 @@ class EmbeddedLog:
 
     @asynccontextmanager
     async def consumer(
-        self,
-        topic: str,
-        *,
-        group: str,
-        on_partitions: PartitionsChanged,
-        on_gap: GapFound | None = None,  # noqa: ARG002 - see below
+        self, topic: str, *, group: str, on_partitions: PartitionsChanged, on_gap: GapFound | None = None
     ) -> AsyncIterator[Consumer]:
         """See `port.Log.consumer`. Entering it raises `GroupBusy` while the group has another consumer. There are no gaps:
         messages and offsets are in one file, and messages that a group has not committed are kept."""
+        del on_gap
         with await asyncio.to_thread(file.lock_group, self.path, topic, group):
             async with self._writing() as writer, aclosing(EmbeddedConsumer(topic, writer, group)) as consumer:
                 await on_partitions(await consumer.open())
@@ -103,9 +98,7 @@ class EmbeddedLog:
     @asynccontextmanager
     async def _writing(self) -> "AsyncIterator[EmbeddedWriter]":
         """The process's writer, shared by all open parts."""
-        if self._writer is None:
-            self._writer = EmbeddedWriter(self)
-        writer = self._writer
+        self._writer = writer = self._writer or EmbeddedWriter(self)
         self._open_parts += 1
         try:
             await writer.execute(lambda *_: None)
@@ -152,12 +145,7 @@ class _FileThread:
 
 _Command = Callable[[sqlite3.Connection, int], object]
 """Changes the file within a transaction that others share; also gets the time of the transaction in milliseconds."""
-
-
-class _Pending(NamedTuple):
-    command: _Command
-    result: "Future[object]"
-    weight: int
+_Pending = tuple[_Command, "Future[object]", int]  # the last is its weight
 
 
 class EmbeddedWriter:
@@ -199,15 +187,13 @@ class EmbeddedWriter:
             published.set()
 
     async def execute(self, command: _Command, *, weight: int = 1, within: float | None = None) -> object:
-        """The result of `command` once it is synced to the disk.
-
-        Raises `LogUnavailable`, also if that takes longer than `within` seconds. A command that has not begun by then is dropped.
-        """
+        """The result of `command` once it is synced to the disk. Raises `LogUnavailable`, also if that takes longer than `within`
+        seconds. A command that has not begun by then is dropped."""
         limit = within or self._log.publish_timeout_seconds
+        result: Future[object] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(limit):
-                result: Future[object] = asyncio.get_running_loop().create_future()
-                self._queue.append(_Pending(command, result, weight))
+                self._queue.append((command, result, weight))
                 self._queued.set()
                 return await result
         except TimeoutError as error:
@@ -221,7 +207,7 @@ class EmbeddedWriter:
                     await self._queued.wait()
             count = weight = 0
             while count < len(self._queue) and weight < _MAX_MESSAGES:
-                weight += self._queue[count].weight
+                weight += self._queue[count][2]
                 count += 1
             batch, self._queue = self._queue[:count], self._queue[count:]
             if not self._queue and not self._closing:
@@ -237,20 +223,20 @@ class EmbeddedWriter:
         def transaction(connection: sqlite3.Connection) -> list[object]:
             with file.writing(connection):
                 # Begun by now, which may have taken a while: commands that were given up meanwhile are left out.
-                return [None if each.result.cancelled() else each.command(connection, now_ms) for each in batch]
+                return [None if result.cancelled() else command(connection, now_ms) for command, result, _ in batch]
 
         try:
-            results = await self._file.run("write to", transaction)
+            done = await self._file.run("write to", transaction)
         except Exception as error:  # noqa: BLE001 - any error is raised by the callers, and the writer continues
-            for each in batch:
-                if not each.result.done():
+            for _, result, _ in batch:
+                if not result.done():
                     failure = copy(error)  # one for each caller, because each raises its own
                     failure.__cause__ = error
-                    each.result.set_exception(failure)
+                    result.set_exception(failure)
         else:
-            for each, result in zip(batch, results, strict=True):
-                if not each.result.done():
-                    each.result.set_result(result)
+            for (_, result, _), value in zip(batch, done, strict=True):
+                if not result.done():
+                    result.set_result(value)
 
     async def _prune(self) -> float:
         """Prunes a little if it is due. Returns for how many seconds the writer may then wait."""
@@ -276,8 +262,7 @@ class EmbeddedPublisher:
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         refused = too_large(messages)
-        sizes = {} if refused is None else refused.sizes
-        accepted = [message for index, message in enumerate(messages) if index not in sizes]
+        accepted = [each for index, each in enumerate(messages) if refused is None or index not in refused.sizes]
         if accepted:
             try:
                 await self._writer.append(topic, accepted)
@@ -296,13 +281,11 @@ class EmbeddedPublisher:
         return None if partitions is None else partition_of(key.encode(), partitions)
 
     async def ready(self) -> bool:
-        if self._failure.recent():
-            return False
-        try:
-            await self._writer.execute(lambda *_: None, within=_READY_SECONDS)
-        except LogUnavailable:
-            return False
-        return True
+        with suppress(LogUnavailable):
+            if not self._failure.recent():
+                await self._writer.execute(lambda *_: None, within=_READY_SECONDS)
+                return True
+        return False
 
 
 class EmbeddedReader:
@@ -323,7 +306,6 @@ class EmbeddedReader:
         await self.file.close()
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        """See `port.Consumer` and `port.Tail`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds
         while True:
@@ -379,9 +361,8 @@ class EmbeddedConsumer(EmbeddedReader):
         return {}
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
-        offsets: dict[int, int] = {}
-        for message in messages:
-            offsets[message.partition] = max(offsets.get(message.partition, 0), message.offset + 1)
+        # `file.commit` never lowers an offset, so that only the largest of a partition counts.
+        offsets = {each.partition: each.offset + 1 for each in sorted(messages, key=attrgetter("offset"))}
         if offsets:
             await self._commit(offsets)
 
@@ -410,12 +391,9 @@ class EmbeddedAdmin:
         self._retention = retention
 
     async def create(
-        self,
-        partitions: Mapping[str, int],
-        *,
-        retention: timedelta | None = None,  # noqa: ARG002 - it is the same for all of them
-        replicas: int | None = None,  # noqa: ARG002 - as above
+        self, partitions: Mapping[str, int], *, retention: timedelta | None = None, replicas: int | None = None
     ) -> Sequence[str]:
+        del retention, replicas  # which are the same for all of them
         return [name for name, count in partitions.items() if await self._writer.create(name, count)]
 
     async def grow(self, partitions: Mapping[str, int]) -> None:

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
@@ -27,22 +27,24 @@ _POLL_SECONDS = 0.05
 _FOR_EVER = -1
 _DAY, _MILLISECOND = timedelta(days=1), timedelta(milliseconds=1)
 _OLDEST_SECONDS = 3.0  # for one message of each partition to come
+_MEMBERS = 5  # their index in a group's description: error, group, state, protocol type, protocol, members
 
 
 class KafkaAdmin:
-    """See `port.TopicAdmin`.
-
-    With three replicas or more, two must be in sync for a publish to succeed. Messages have the brokers' append time.
-    """
+    """See `port.TopicAdmin`. With three replicas or more, two must be in sync for a publish to succeed. Messages have the brokers'
+    append time."""
 
     def __init__(self, client: AIOKafkaAdminClient, connection: KafkaConnection) -> None:
         self._client = client
         self._connection = connection
 
+    def _reaching(self, doing: str) -> AbstractAsyncContextManager[None]:
+        return reaching_kafka(doing, within=self._connection.publish_timeout_seconds)
+
     async def create(
         self, partitions: Mapping[str, int], *, retention: timedelta | None = None, replicas: int | None = None
     ) -> Sequence[str]:
-        async with reaching_kafka("create topics", within=self._connection.publish_timeout_seconds):
+        async with self._reaching("create topics"):
             existing = await self._existing()
             wanted = {name: count for name, count in partitions.items() if name not in existing}
             if not wanted:
@@ -51,39 +53,54 @@ class KafkaAdmin:
             while not (brokers := (await self._client.describe_cluster())["brokers"]):  # noqa: ASYNC110 - remote
                 await asyncio.sleep(_POLL_SECONDS)
             replicas = replicas or min(_REPLICAS, len(brokers))
+            settings = {"message.timestamp.type": "LogAppendTime"}
+            if retention is not None:
+                settings["retention.ms"] = str(retention // _MILLISECOND)
+                # Whole segments are deleted: those of a quiet topic would be kept until they are full.
+                settings["segment.ms"] = str(min(retention, _DAY) // _MILLISECOND)
+            if replicas >= _REPLICAS:
+                settings["min.insync.replicas"] = str(_IN_SYNC)
             response = await self._client.create_topics(
-                [_new(name, n, replicas, retention) for name, n in wanted.items()]
+                [NewTopic(name, count, replicas, topic_configs=settings) for name, count in wanted.items()]
             )
-            created = _created(response.topic_errors)
+            created = []
+            for name, code, reason in response.topic_errors:
+                error = for_code(code)
+                if error is NoError:
+                    created.append(name)
+                elif error is not TopicAlreadyExistsError:  # which another process created meanwhile
+                    raise error(f"{name}: {reason}")
             await self._wait_for_leaders(created)
         return created
 
     async def grow(self, partitions: Mapping[str, int]) -> None:
-        async with reaching_kafka("add partitions", within=self._connection.publish_timeout_seconds):
+        async with self._reaching("add partitions"):
             await self._client.create_partitions({name: NewPartitions(count) for name, count in partitions.items()})
             await self._wait_for_leaders(list(partitions), partitions)
 
     async def list(self) -> Mapping[str, int]:
-        async with reaching_kafka("list topics", within=self._connection.publish_timeout_seconds):
+        async with self._reaching("list topics"):
             return await self._existing()
 
     async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
-        async with reaching_kafka("describe topics", within=self._connection.publish_timeout_seconds):
+        async with self._reaching("describe topics"):
             described = await self._described()
-        return {each["topic"]: _state(each["partitions"]) for each in described if each["topic"] in topics}
+        states = {}
+        for name, parts in ((each["topic"], each["partitions"]) for each in described if each["topic"] in topics):
+            replicas, in_sync = (min((len(each[kind]) for each in parts), default=0) for kind in ("replicas", "isr"))
+            states[name] = TopicState(len(parts), replicas, in_sync)
+        return states
 
     async def members(self, group: str) -> int | None:
-        async with reaching_kafka(f"describe {group}", within=self._connection.publish_timeout_seconds):
+        async with self._reaching(f"describe {group}"):
             while True:
-                try:
+                with suppress(GroupCoordinatorNotAvailableError):  # as in `_committed`
                     responses = await self._client.describe_consumer_groups([group])
-                except GroupCoordinatorNotAvailableError:  # as in `_committed`
-                    await asyncio.sleep(_POLL_SECONDS)
-                else:
                     return sum(len(each[_MEMBERS]) for response in responses for each in response.groups)
+                await asyncio.sleep(_POLL_SECONDS)
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
-        async with reaching_kafka(f"read the offsets of {topic}", within=self._connection.publish_timeout_seconds):
+        async with self._reaching(f"read the offsets of {topic}"):
             every = await self._partitions(topic)
             async with self._offsets_client() as consumer:
                 first, following = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
@@ -91,21 +108,20 @@ class KafkaAdmin:
 
     async def offsets_at(self, topic: str, moments: Sequence[datetime]) -> Sequence[Mapping[int, int]]:
         since = [max(round(each.timestamp() * 1000), 0) for each in moments]
-        async with reaching_kafka(f"find times in {topic}", within=self._connection.publish_timeout_seconds):
+        async with self._reaching(f"find times in {topic}"):
             every = await self._partitions(topic)
             async with self._offsets_client() as consumer:
                 # The ends first: a message published between the two requests is found by its time.
                 ends = await consumer.end_offsets(every)
-                found = await asyncio.gather(
-                    *(consumer.offsets_for_times(dict.fromkeys(every, each)) for each in since)
-                )
+                asked = (consumer.offsets_for_times(dict.fromkeys(every, each)) for each in since)
+                found = await asyncio.gather(*asked)
         return [
             {place.partition: places[place].offset if places.get(place) else end for place, end in ends.items()}
             for places in found
         ]
 
     async def settings(self, topic: str) -> Mapping[str, str]:
-        async with reaching_kafka(f"read the settings of {topic}", within=self._connection.publish_timeout_seconds):
+        async with self._reaching(f"read the settings of {topic}"):
             responses = await self._client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
         entries = [entry for response in responses for resource in response.resources for entry in resource[4]]
         return {entry[0]: entry[1] for entry in entries if entry[1] is not None}
@@ -117,11 +133,11 @@ class KafkaAdmin:
         return timedelta(milliseconds=kept) if deletes and kept != _FOR_EVER else None
 
     async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
-        async with reaching_kafka(f"read the offsets of {group}", within=self._connection.publish_timeout_seconds):
+        async with self._reaching(f"read the offsets of {group}"):
             return await self._committed(await self._partitions(topic), group)
 
     async def lag(self, topic: str, *, group: str) -> Sequence[Lag]:
-        async with reaching_kafka(f"read the lag of {group}", within=self._connection.publish_timeout_seconds):
+        async with self._reaching(f"read the lag of {group}"):
             every = await self._partitions(topic)
             committed = await self._committed(every, group)  # before the ends, so that it is never ahead of them
             async with self._offsets_client() as consumer:
@@ -132,14 +148,12 @@ class KafkaAdmin:
         return [Lag(each.partition, max(0, ends[each] - begun[each]), oldest.get(each)) for each in every]
 
     async def _partitions(self, topic: str) -> Sequence[TopicPartition]:
-        """None if there is no such topic."""
         return [TopicPartition(topic, each) for each in range((await self._existing()).get(topic, 0))]
 
     async def _committed(self, places: Sequence[TopicPartition], group: str) -> Mapping[int, int]:
         while places:
-            with suppress(
-                GroupCoordinatorNotAvailableError
-            ):  # for the very first group, and while another broker takes over
+            # There is none for the very first group, and while another broker takes over.
+            with suppress(GroupCoordinatorNotAvailableError):
                 found = await self._client.list_consumer_group_offsets(group, partitions=places)
                 # While a coordinator loads, its response has an error and no partitions, and aiokafka looks only at the partitions'
                 # errors. Taken for a group that never committed, that would be a lag as old as the topic.
@@ -166,12 +180,9 @@ class KafkaAdmin:
 
     async def _described(self) -> Sequence[Any]:
         while True:
-            try:
-                topics: Sequence[Any] = await self._client.describe_topics()
-            except NodeNotReadyError:  # as below; aiokafka then asks again which brokers there are
-                await asyncio.sleep(_POLL_SECONDS)
-            else:
-                return topics
+            with suppress(NodeNotReadyError):  # aiokafka then asks again which brokers there are
+                return cast("Sequence[Any]", await self._client.describe_topics())
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _wait_for_leaders(self, names: Collection[str], partitions: Mapping[str, int] | None = None) -> None:
         """Wait until every partition has a leader, and there are so many. Creation is confirmed before all brokers know of it."""
@@ -217,35 +228,3 @@ async def _appended_at(
             for records in (await fetched(consumer, place, timeout_ms=milliseconds(left), max_records=1)).values():
                 found[place] = moment_of(records[0].timestamp)
     return found
-
-
-_MEMBERS = 5
-"""The index of the members in a group's description, a tuple: error, group, state, protocol type, protocol, members."""
-
-
-def _state(partitions: Sequence[Mapping[str, Any]]) -> TopicState:
-    replicas = min((len(each["replicas"]) for each in partitions), default=0)
-    return TopicState(len(partitions), replicas, min((len(each["isr"]) for each in partitions), default=0))
-
-
-def _new(name: str, partitions: int, replicas: int, retention: timedelta | None) -> NewTopic:
-    settings = {"message.timestamp.type": "LogAppendTime"}
-    if retention is not None:
-        settings["retention.ms"] = str(retention // _MILLISECOND)
-        # Whole segments are deleted: those of a quiet topic would be kept until they are full.
-        settings["segment.ms"] = str(min(retention, _DAY) // _MILLISECOND)
-    if replicas >= _REPLICAS:
-        settings["min.insync.replicas"] = str(_IN_SYNC)
-    return NewTopic(name, partitions, replicas, topic_configs=settings)
-
-
-def _created(results: Sequence[tuple[str, int, str | None]]) -> list[str]:
-    """The topics that were created, without those that another process created meanwhile. Raises `KafkaError`."""
-    created = []
-    for name, code, reason in results:
-        error = for_code(code)
-        if error is NoError:
-            created.append(name)
-        elif error is not TopicAlreadyExistsError:
-            raise error(f"{name}: {reason}")
-    return created

@@ -22,14 +22,12 @@ _REFUSAL_SECONDS = 5.0
 
 @dataclass(eq=False)
 class KafkaConnection:
-    """How to reach the cluster, and how long to wait for it. All times are seconds.
-
-    `publish_timeout_seconds` limits one publish with all its retries. `session_timeout_seconds` is how long a dead member
-    of a group keeps its partitions. `silence_seconds` is how long the brokers may not answer before a reader calls
-    them unavailable; a rebalance is silent too, and takes up to the session timeout. `member`: the name of this process in its
-    groups (static membership, KIP-345): after it was killed, it has its partitions again as soon as it comes back under its name.
-    Without `security` the brokers are reached in plaintext. Raises as `KafkaSecurity.tls`.
-    """
+    """How to reach the cluster, and how long to wait for it. All times are seconds. `publish_timeout_seconds` limits one publish
+    with all its retries. `session_timeout_seconds` is how long a dead member of a group keeps its partitions. `silence_seconds` is
+    how long the brokers may not answer before a reader calls them unavailable; a rebalance is silent too, and takes up to the
+    session timeout. `member`: the name of this process in its groups (static membership, KIP-345): after it was killed, it has its
+    partitions again as soon as it comes back under its name. Without `security` the brokers are reached in plaintext. Raises as
+    `KafkaSecurity.tls`."""
 
     bootstrap_servers: str
     security: KafkaSecurity | None = None
@@ -41,21 +39,12 @@ class KafkaConnection:
 
     def __post_init__(self) -> None:
         self.secured = {} if self.security is None else secured(self.security)
-
-    @property
-    def arguments(self) -> Mapping[str, Any]:
-        """The arguments with which every aiokafka client connects."""
-        return {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **self.secured}
+        self.arguments = {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **self.secured}
 
     @property
     def request_timeout_seconds(self) -> float:
         """Half of a publish, so that a hanging broker leaves time for another to take over."""
         return self.publish_timeout_seconds / 2
-
-    @property
-    def join_timeout_seconds(self) -> float:
-        """The time to join a group: in the worst case it waits for a dead member twice."""
-        return 3 * self.session_timeout_seconds
 
 
 def secured(security: KafkaSecurity) -> Mapping[str, Any]:
@@ -67,11 +56,10 @@ def secured(security: KafkaSecurity) -> Mapping[str, Any]:
         "sasl_mechanism": security.mechanism,
         "sasl_plain_username": security.username,
         "sasl_plain_password": security.password,
-        "sasl_oauth_token_provider": (
-            # Import the HTTP client only if it is needed.
-            None if oauth is None else load("forwarder.topics.kafka.oauth:token_provider")(oauth, security.ca_file)
-        ),
     }
+    if oauth is not None:  # only then is the HTTP client imported
+        provider = load("forwarder.topics.kafka.oauth:token_provider")(oauth, security.ca_file)
+        arguments["sasl_oauth_token_provider"] = provider
     return {name: value for name, value in arguments.items() if value is not None}
 
 
@@ -92,9 +80,8 @@ async def reaching_kafka(doing: str, *, within: float) -> AsyncIterator[None]:
 
 def unavailable(doing: str, within: float, error: Exception) -> LogUnavailable:
     """A `KafkaError` or an `OSError` (`TimeoutError` is one) as our error."""
-    return LogUnavailable(
-        f"{doing}: {f'no answer within {within:g} s' if isinstance(error, TimeoutError) else repr(error)}"
-    )
+    why = f"no answer within {within:g} s" if isinstance(error, TimeoutError) else repr(error)
+    return LogUnavailable(f"{doing}: {why}")
 
 
 @asynccontextmanager
@@ -116,12 +103,6 @@ async def connecting(connection: KafkaConnection, doing: str, *, within: float) 
 
 _HOST_NAME: Final = {62, 64}  # OpenSSL's codes for a certificate of another host name or address
 _EXPIRED: Final = 10
-
-_CREDENTIALS = (
-    "FORWARDER_KAFKA_SASL_USERNAME and FORWARDER_KAFKA_SASL_PASSWORD (OAUTHBEARER: the client and its scope, or the token in the "
-    "file)"
-)
-
 _CLOSED = (
     "it closes the connection: check that this port is the listener of FORWARDER_KAFKA_SECURITY_PROTOCOL, and whether it wants a "
     "client certificate (FORWARDER_KAFKA_CERTIFICATE_FILE, FORWARDER_KAFKA_KEY_FILE)"
@@ -169,7 +150,10 @@ def _in_words(error: Exception, host: str) -> str:
         case UnsupportedSaslMechanismError():
             return "it does not take this FORWARDER_KAFKA_SASL_MECHANISM"
         case SaslAuthenticationFailed():
-            return f"it refuses the credentials: check {_CREDENTIALS}"
+            return (
+                "it refuses the credentials: check FORWARDER_KAFKA_SASL_USERNAME and FORWARDER_KAFKA_SASL_PASSWORD "
+                "(OAUTHBEARER: the client and its scope, or the token in the file)"
+            )
         case IllegalSaslStateError():
             return "it does not take SASL on this port: check the port, and FORWARDER_KAFKA_SECURITY_PROTOCOL"
         case TimeoutError():

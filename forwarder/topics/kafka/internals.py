@@ -3,9 +3,8 @@
 aiokafka has no way to give up: `stop` waits for brokers without a limit, stops half-way if a fetch fails meanwhile, and raises
 before it has closed any connection if the client's own metadata task has failed. Nor does it say that this task has failed. A
 member with a name never leaves its group. And its idempotent producer becomes unusable for a partition once a batch was refused,
-even if only for its size.
-`tests/stage/topics/test_kafka_internals.py` fails if a release changes one of these names; pyproject.toml has the upper bound.
-"""
+even if only for its size. `tests/stage/topics/test_kafka_internals.py` fails if a release changes one of these names;
+pyproject.toml has the upper bound."""
 
 import asyncio
 import logging
@@ -21,10 +20,8 @@ _CANCEL_SECONDS = 1.0  # for aiokafka's tasks to end once they are cancelled
 
 
 def metadata_task(client: AIOKafkaClient) -> Task[None]:
-    """The task that refreshes a started client's metadata. Once it has ended, the client never learns of a new leader.
-
-    uvloop's refusal to write to a closed connection ends it with an error, which aiokafka does not expect.
-    """
+    """The task that refreshes a started client's metadata. Once it has ended, the client never learns of a new leader. uvloop's
+    refusal to write to a closed connection ends it with an error, which aiokafka does not expect."""
     task: Task[None] = client._sync_task  # noqa: SLF001
     return task
 

@@ -1,18 +1,41 @@
-"""The log on Kafka: its parts, each of which connects when it is entered, and the tail, which reads every partition outside
-any group."""
+"""The log on Kafka: its parts, each of which connects when it is entered; the member of a group, and the tail, which reads every
+partition outside any group. To recover from an error, just keep calling `receive`."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalStateError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
 
+from forwarder.process.loops import detached
 from forwarder.topics.kafka.admin import kafka_admin
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
-from forwarder.topics.kafka.consumer import KafkaConsumer
 from forwarder.topics.kafka.publisher import kafka_publisher
-from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop, until_some
-from forwarder.topics.port import ConsumedMessage, Consumer, GapFound, PartitionsChanged, Publisher, Tail, TopicAdmin
+from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop
+from forwarder.topics.port import (
+    ConsumedMessage,
+    Consumer,
+    GapFound,
+    LogGap,
+    LogUnavailable,
+    LogUnreadable,
+    PartitionsChanged,
+    Publisher,
+    Tail,
+    TopicAdmin,
+)
+
+_MAX_POLL_INTERVAL_SECONDS = 300.0
+_COMMIT_SECONDS = 0.5  # how long offsets may gather before they are committed
+_HEARTBEATS_PER_SESSION = 10  # a member learns of a rebalance from the reply to a heartbeat
 
 
 class KafkaLog(KafkaConnection):
@@ -47,37 +70,278 @@ class KafkaLog(KafkaConnection):
         return kafka_admin(self)
 
 
-class KafkaTail:
-    """See `port.Tail`. Keeps its own positions, and resumes from them after an error.
+class _Receiver:
+    """Receives from one topic by a reader, which is closed and replaced after an error. An outage raises `LogUnavailable` after
+    `silence_seconds` of waiting."""
 
-    An outage is `LogUnavailable` after `silence_seconds` of waiting; to recover, just keep calling.
-    """
-
-    def __init__(self, topic: str, connection: KafkaConnection, *, from_beginning: bool) -> None:
+    def __init__(self, topic: str, connection: KafkaConnection) -> None:
         self._topic = topic
-        self._from_beginning = from_beginning
         self._connection = connection
         self._reader: KafkaReader | None = None
-        self._next: dict[int, int] = {}
         self._careful = False
+
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_seconds
+        while True:
+            received = await self._receive_once(max_messages, max(deadline - loop.time(), 0.0))
+            if received or loop.time() >= deadline:
+                return received
+
+    async def _receive_once(self, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        """Like `receive`, but may return early and empty after a rebalance, a gap, or an error that it recovered from."""
+        raise NotImplementedError
+
+    async def _connected(
+        self, consumer: AIOKafkaConsumer, doing: str, start: Callable[[], Awaitable[None]], within: float
+    ) -> KafkaReader:
+        """Reads from `consumer` once `start` has connected it. Raises `LogUnavailable`."""
+        try:
+            async with connecting(self._connection, doing, within=within):
+                await start()
+        except BaseException:
+            await stop(consumer, self._connection)
+            raise
+        self._reader = KafkaReader(consumer, self._connection, careful=self._careful)
+        return self._reader
+
+    async def close(self) -> None:
+        """Close the connection; the next `receive` opens another."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.close()
+
+
+class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+    """See `port.Consumer`. Rebalances are eager: every member first gives up all of its partitions. Offsets are committed at most
+    twice a second, in the background; also when no messages came, and before the partitions are given up. The error of a failed
+    commit is raised by the next one. A caller that does not call `receive` for five minutes leaves the group: `on_partitions` is
+    called with no partitions, others take over, and it joins again with its next `receive`."""
+
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        on_partitions: PartitionsChanged,
+        connection: KafkaConnection,
+        on_gap: GapFound | None = None,
+    ) -> None:
+        super().__init__(topic, connection)
+        self._on_partitions = on_partitions
+        self._on_gap = on_gap
+        self._group = group
+        self._rebalancing_seconds = 0.0
+        self._uncommitted: dict[TopicPartition, int] = {}
+        self._committing: asyncio.Task[None] | None = None
+        self._commit_at = 0.0
+        self._owned: frozenset[int] = frozenset()
+        self._assigned = asyncio.Event()
+        """Set while partitions are assigned, and `on_partitions` has returned: messages are held back until then."""
+        self._failure: Exception | None = None
+        """What `on_partitions` raised: `receive` raises it; aiokafka would only log it."""
+        self._generation = 0  # counts revocations: messages fetched under an earlier generation must not be delivered
+
+    async def _receive_once(self, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        if self._reader is not None and not self._reader.usable:
+            await self._start_again()
+        reader = self._reader or await self.join()
+        if not await self._is_assigned(wait_seconds):
+            self._rebalancing_seconds += wait_seconds
+            if self._rebalancing_seconds >= self._connection.silence_seconds:
+                raise LogUnavailable(f"{self._group} has been rebalancing for {self._rebalancing_seconds:.0f} s")
+            return ()
+        self._rebalancing_seconds = 0.0
+        messages = await self._take(reader, max_messages, wait_seconds)
+        if self._reader is not reader:
+            return ()
+        if not messages:
+            await self._commit_all()
+            return ()
+        generation = self._generation
+        await self._is_assigned(None)
+        return messages if generation == self._generation else ()
+
+    async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
+        if self._reader is None:
+            return
+        owned, offsets = self._reader.consumer.assignment(), dict[TopicPartition, int]()
+        for message in messages:
+            partition = TopicPartition(message.topic, message.partition)
+            if partition in owned:
+                offsets[partition] = max(offsets.get(partition, 0), message.offset + 1)
+        self._uncommitted |= offsets
+        if self._committing is None:
+            if time.monotonic() >= self._commit_at:
+                self._committing = detached(self._commit_now())
+        elif self._committing.done():
+            committed, self._committing = self._committing, None
+            await committed
+
+    @property
+    def unreadable(self) -> Mapping[int, int]:
+        return {} if self._reader is None else self._reader.unreadable
+
+    async def join(self) -> KafkaReader:
+        """Join the group. Raises `LogUnavailable`."""
+        session = self._connection.session_timeout_seconds
+        consumer = AIOKafkaConsumer(
+            **self._connection.arguments,
+            group_id=self._group,
+            group_instance_id=self._connection.member,
+            enable_auto_commit=False,
+            # Report an offset that the log lacks before the group continues after it.
+            auto_offset_reset="none",
+            session_timeout_ms=milliseconds(session),
+            rebalance_timeout_ms=milliseconds(session),
+            heartbeat_interval_ms=milliseconds(session / _HEARTBEATS_PER_SESSION),
+            # Partitions that the brokers did not report at the assignment have no owner until the next refresh.
+            metadata_max_age_ms=milliseconds(METADATA_SECONDS),
+            max_poll_interval_ms=milliseconds(_MAX_POLL_INTERVAL_SECONDS),
+            # The response to a join request comes once all members have joined or were dropped.
+            request_timeout_ms=milliseconds(session + self._connection.request_timeout_seconds),
+        )
+        consumer.subscribe([self._topic], listener=self)
+        # In the worst case joining waits for a dead member twice.
+        return await self._connected(consumer, f"join {self._group}", consumer.start, 3 * session)
+
+    async def leave(self) -> None:
+        """Leave the group; others receive what was not committed."""
+        await self._commit_what_is_left()
+        await self.close()
+
+    async def _commit_now(self) -> None:
+        """Commit what is left to commit. Raises `LogUnavailable`."""
+        noted, self._uncommitted = self._uncommitted, {}
+        if self._reader is None:
+            return
+        consumer = self._reader.consumer
+        owned = consumer.assignment()
+        # A partition lost meanwhile would make the whole commit fail.
+        offsets = {partition: offset for partition, offset in noted.items() if partition in owned}
+        if not offsets:
+            return
+        async with reaching_kafka(f"commit to {self._topic}", within=self._connection.publish_timeout_seconds):
+            # Raised where a rebalance took the partitions: their new owner delivers those messages again.
+            with suppress(CommitFailedError, IllegalStateError):
+                await consumer.commit(offsets)
+        self._commit_at = time.monotonic() + _COMMIT_SECONDS
+
+    async def _commit_all(self) -> None:
+        """Returns when nothing is left to commit. Raises `LogUnavailable`."""
+        committing, self._committing = self._committing, None
+        if committing is not None:
+            await committing
+        await self._commit_now()
+
+    async def _commit_what_is_left(self) -> None:
+        """Commits before the partitions are given up. Messages that cannot be committed now are delivered again."""
+        with suppress(LogUnavailable):
+            await self._commit_all()
+
+    async def _is_assigned(self, within: float | None) -> bool:
+        """Wait up to `within` seconds until partitions are assigned and `on_partitions` has returned; False if they are not.
+        Raises what `on_partitions` raised."""
+        try:
+            async with asyncio.timeout(within):
+                await self._assigned.wait()
+        except TimeoutError:
+            return False
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        return True
+
+    async def _take(self, reader: KafkaReader, max_messages: int, wait_seconds: float) -> list[ConsumedMessage]:
+        limit = wait_seconds + self._connection.request_timeout_seconds
+        async with reaching_kafka(f"receive from {self._topic}", within=limit):
+            try:
+                return await reader.take(max_messages, wait_seconds)
+            except LogUnreadable:
+                return []  # reported by `unreadable`; the other partitions continue
+            except CannotRead:
+                # Messages that it had fetched are delivered again, from the last commit.
+                self._careful = True
+                await self._start_again()
+                return []
+            except (NoOffsetForPartitionError, OffsetOutOfRangeError) as error:
+                places = error.args[0]
+            except KafkaError:  # aiokafka only raises what it cannot recover from
+                await self._start_again()
+                raise
+        await self._go_on(reader.consumer, places)
+        return []
+
+    async def _go_on(self, consumer: AIOKafkaConsumer, places: TopicPartition | Mapping[TopicPartition, int]) -> None:
+        """Begin at the first message, in a partition that the group is new to; and behind a gap, once that is noted."""
+        new = {places: None} if isinstance(places, TopicPartition) else places
+        async with reaching_kafka(f"find offsets of {self._topic}", within=self._connection.publish_timeout_seconds):
+            first, following = await consumer.beginning_offsets(new), await consumer.end_offsets(new)
+        for partition, position in new.items():
+            if position is not None:
+                if first[partition] <= position <= following[partition]:
+                    continue  # a new leader that was not up to date for a moment
+                if self._on_gap is not None:
+                    await self._on_gap(LogGap(self._topic, partition.partition, position, first[partition]))
+            if partition in consumer.assignment():
+                # Commit the first offset, too, so that messages deleted before the first receive are found as a gap.
+                self._uncommitted[partition] = first[partition]
+                consumer.seek(partition, first[partition])
+            if position is not None:
+                await self._commit_all()
+
+    async def _start_again(self) -> None:
+        """Leaves the group; the next `receive` joins again."""
+        await self.leave()
+        await self._lose_partitions()
+
+    async def _lose_partitions(self) -> None:
+        self._assigned.clear()
+        self._generation += 1
+        self._uncommitted = {}  # the partitions' next owner may already have committed later offsets
+        if self._reader is not None:
+            self._reader.discard()
+        if self._owned:
+            await self._report(frozenset())
+
+    async def on_partitions_revoked(self, _revoked: Collection[TopicPartition]) -> None:
+        """Called by aiokafka."""
+        await self._commit_what_is_left()
+        await self._lose_partitions()
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        """Called by aiokafka."""
+        await self._report(frozenset(each.partition for each in assigned))
+        self._assigned.set()
+
+    async def _report(self, owned: frozenset[int]) -> None:
+        self._owned = owned
+        try:
+            await self._on_partitions(owned)
+        except Exception as failure:  # noqa: BLE001 - see `_failure`
+            self._failure = failure
+
+
+class KafkaTail(_Receiver):
+    """See `port.Tail`. Keeps its own positions, and resumes from them after an error."""
+
+    def __init__(self, topic: str, connection: KafkaConnection, *, from_beginning: bool) -> None:
+        super().__init__(topic, connection)
+        self._from_beginning = from_beginning
+        self._next: dict[int, int] = {}
 
     async def seek_to_end(self) -> None:
         reader = self._reader or await self.open()
         async with reaching_kafka(f"find the end of {self._topic}", within=self._connection.publish_timeout_seconds):
             ends = await reader.consumer.end_offsets(reader.consumer.assignment())
         reader.discard()
-        self._seek(reader.consumer, ends)
+        self._seek(reader.consumer, {each.partition: offset for each, offset in ends.items()})
 
     async def seek(self, offsets: Mapping[int, int]) -> None:
         reader = self._reader or await self.open()
         reader.discard()
-        self._seek(reader.consumer, {TopicPartition(self._topic, each): offset for each, offset in offsets.items()})
-
-    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        return await until_some(lambda seconds: self._receive_once(max_messages, seconds), wait_seconds)
+        self._seek(reader.consumer, offsets)
 
     async def _receive_once(self, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        """As `receive`, but also empty, before the time is up, where it starts again after an error."""
         if self._reader is not None and not self._reader.usable:
             await self.close()
         reader = self._reader or await self.open()
@@ -85,8 +349,18 @@ class KafkaTail:
         if added:
             self._next.update(dict.fromkeys(added, 0))
             self._assign_all(reader.consumer)
-            self._resume(reader.consumer)
-        messages = await self._take(reader, max_messages, wait_seconds)
+            self._seek(reader.consumer, self._next)
+        messages: Sequence[ConsumedMessage] = ()
+        limit = wait_seconds + self._connection.request_timeout_seconds
+        async with reaching_kafka(f"receive from {self._topic}", within=limit):
+            try:
+                messages = await reader.take(max_messages, wait_seconds)
+            except CannotRead:
+                self._careful = True  # and resume from the same positions
+                await self.close()
+            except KafkaError:
+                await self.close()  # aiokafka only raises what it cannot recover from: start again
+                raise
         for message in messages:
             self._next[message.partition] = message.offset + 1
         return messages
@@ -106,54 +380,24 @@ class KafkaTail:
             metadata_max_age_ms=milliseconds(METADATA_SECONDS),
             request_timeout_ms=milliseconds(self._connection.request_timeout_seconds),
         )
-        try:
-            async with connecting(
-                self._connection, f"tail {self._topic}", within=self._connection.publish_timeout_seconds
-            ):
-                consumer.assign([TopicPartition(self._topic, 0)])  # so that `start` fetches the topic's metadata
-                await consumer.start()
-                every = self._assign_all(consumer)
-                if self._next:
-                    self._resume(consumer)
-                elif self._from_beginning:
-                    self._seek(consumer, await consumer.beginning_offsets(every))
-                else:
-                    self._seek(consumer, await consumer.end_offsets(every))
-        except BaseException:
-            await stop(consumer, self._connection)
-            raise
-        self._reader = KafkaReader(consumer, self._connection, careful=self._careful)
-        return self._reader
 
-    async def close(self) -> None:
-        """Close the connection, and keep the positions."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
-            await stop(reader.consumer, self._connection)
+        async def start() -> None:
+            consumer.assign([TopicPartition(self._topic, 0)])  # so that `start` fetches the topic's metadata
+            await consumer.start()
+            every = self._assign_all(consumer)
+            if not self._next:
+                find = consumer.beginning_offsets if self._from_beginning else consumer.end_offsets
+                self._next = {each.partition: offset for each, offset in (await find(every)).items()}
+            self._seek(consumer, self._next)
+
+        return await self._connected(consumer, f"tail {self._topic}", start, self._connection.publish_timeout_seconds)
 
     def _assign_all(self, consumer: AIOKafkaConsumer) -> list[TopicPartition]:
         every = [TopicPartition(self._topic, each) for each in sorted(consumer.partitions_for_topic(self._topic))]
         consumer.assign(every)
         return every
 
-    def _resume(self, consumer: AIOKafkaConsumer) -> None:
-        self._seek(consumer, {TopicPartition(self._topic, each): offset for each, offset in self._next.items()})
-
-    def _seek(self, consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> None:
+    def _seek(self, consumer: AIOKafkaConsumer, offsets: Mapping[int, int]) -> None:
         for partition, offset in offsets.items():
-            consumer.seek(partition, offset)
-            self._next[partition.partition] = offset
-
-    async def _take(self, reader: KafkaReader, max_messages: int, wait_seconds: float) -> list[ConsumedMessage]:
-        limit = wait_seconds + self._connection.request_timeout_seconds
-        async with reaching_kafka(f"receive from {self._topic}", within=limit):
-            try:
-                return await reader.take(max_messages, wait_seconds)
-            except CannotRead:
-                self._careful = True  # and resume from the same positions
-                await self.close()
-                return []
-            except KafkaError:
-                await self.close()  # aiokafka only raises what it cannot recover from: start again
-                raise
+            consumer.seek(TopicPartition(self._topic, partition), offset)
+        self._next |= offsets

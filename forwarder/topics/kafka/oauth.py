@@ -20,7 +20,7 @@ _LONGEST_LIFE_SECONDS = 366 * 24 * 3600.0
 
 
 def token_provider(oauth: OAuthClient | Path, ca_file: Path | None) -> AbstractTokenProvider:
-    """The token provider that aiokafka calls before it opens a connection."""
+    """The token provider that aiokafka calls before it opens a connection. Its `token` raises `NoToken`."""
     return TokenFile(oauth) if isinstance(oauth, Path) else ClientCredentials(oauth, ca_file)
 
 
@@ -31,7 +31,6 @@ class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no
         self._file = file
 
     async def token(self) -> str:
-        """Called by aiokafka. Raises `NoToken`."""
         try:
             token = self._file.read_text(encoding="ascii").strip()
         except (OSError, ValueError) as error:
@@ -43,10 +42,8 @@ class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no
 
 
 class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
-    """The token of this client; renewed a minute before it expires, or after four fifths of a short lifetime.
-
-    A connection requests it when it is opened; brokers close connections whose token has expired (`connections.max.reauth.ms`).
-    """
+    """The token of this client; renewed a minute before it expires, or after four fifths of a short lifetime. A connection requests
+    it when it is opened; brokers close connections whose token has expired (`connections.max.reauth.ms`)."""
 
     def __init__(self, client: OAuthClient, ca_file: Path | None = None) -> None:
         self._client = client
@@ -58,37 +55,30 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
         self._renew_at = 0.0
 
     async def token(self) -> str:
-        """Called by aiokafka. Raises `NoToken`."""
         async with self._asking:
             if time.monotonic() >= self._renew_at:
                 asked_at = time.monotonic()
-                self._token, life = _granted(await self._ask())
+                self._token, life = await self._ask()
                 self._renew_at = asked_at + max(life - _MARGIN_SECONDS, life * 0.8 if life < 5 * _MARGIN_SECONDS else 0)
             return self._token
 
-    async def _ask(self) -> httpx.Response:
-        client = self._client
+    async def _ask(self) -> tuple[str, float]:
+        """The token, and its lifetime in seconds."""
+        client, url = self._client, self._client.token_url
         form = {"grant_type": "client_credentials"} | ({"scope": client.scope} if client.scope else {})
         try:
             async with httpx.AsyncClient(verify=self._tls, timeout=_ASK_SECONDS) as http:
-                return await http.post(client.token_url, data=form, auth=(client.client_id, client.client_secret))
+                response = await http.post(url, data=form, auth=(client.client_id, client.client_secret))
         except httpx.HTTPError as error:
+            raise NoToken(f"{url} cannot be asked for a token: {str(error) or type(error).__name__}") from error
+        if response.status_code != HTTPStatus.OK:
             raise NoToken(
-                f"{client.token_url} cannot be asked for a token: {str(error) or type(error).__name__}"
-            ) from error
-
-
-def _granted(response: httpx.Response) -> tuple[str, float]:
-    """The token, and its lifetime in seconds."""
-    if response.status_code != HTTPStatus.OK:
-        raise NoToken(
-            f"{response.url} gives no token (HTTP {response.status_code}): check FORWARDER_KAFKA_SASL_OAUTH_CLIENT_ID, "
-            "…_CLIENT_SECRET and …_SCOPE"
-        )
-    try:
-        answer = response.json()
-        token = answer["access_token"]
-        life = decimal(answer.get("expires_in"))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise NoToken(f"{response.url} answers without an access_token: is it the token endpoint?") from None
-    return str(token), _DEFAULT_LIFE_SECONDS if life is None or life <= 0 else min(float(life), _LONGEST_LIFE_SECONDS)
+                f"{response.url} gives no token (HTTP {response.status_code}): check FORWARDER_KAFKA_SASL_OAUTH_CLIENT_ID, "
+                "…_CLIENT_SECRET and …_SCOPE"
+            )
+        try:
+            answer = response.json()
+            token, life = str(answer["access_token"]), decimal(answer.get("expires_in"))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise NoToken(f"{response.url} answers without an access_token: is it the token endpoint?") from None
+        return token, _DEFAULT_LIFE_SECONDS if life is None or life <= 0 else min(float(life), _LONGEST_LIFE_SECONDS)

@@ -2,8 +2,7 @@
 
 Messages are gathered into record batches here rather than by aiokafka: a batch that a topic refuses for its size must be the only
 one in flight to its partition, so that it can be sent again in pieces, in order. The cost of publishing, here and in the brokers,
-depends on the number of requests, and of batches in them, far more than on the number of messages.
-"""
+depends on the number of requests, and of batches in them, far more than on the number of messages."""
 
 import asyncio
 import copy
@@ -12,6 +11,7 @@ from asyncio import Future
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -32,26 +32,22 @@ from forwarder.topics.port import MAX_MESSAGE_BYTES, LogUnavailable, Message, Me
 from forwarder.topics.publishing import RecentFailure, partition_of
 
 _log = logging.getLogger(__name__)
-_BATCH_BYTES = (
-    256 * 1024
-)  # for one partition; well below the 1 MB a broker takes by default, and the limit of the queue
+_BATCH_BYTES = 256 * 1024  # for one partition: well below the 1 MB a broker takes by default, and half of its queue
 _PROTOCOL_BYTES = 16 * 1024
 _READY_SECONDS = 0.8
 _PAUSE_SECONDS = 0.010
 _BURST = 3  # messages sent together; with fewer there is little to share
 _LIMIT_SECONDS = 60.0
 
+# Brokers refuse a batch that is larger than the topic or its segments allow, as a whole.
 _TooLarge = (MessageSizeTooLargeError, RecordListTooLargeError)
-"""Brokers refuse a batch that is larger than the topic or its segments allow, as a whole."""
 
 
 class KafkaPublisher:
-    """See `port.Publisher`. Partitions by murmur2 of the key, like other clients.
-
-    After the time limit the messages may still be stored: an idempotent producer keeps trying. The queue is limited to two
-    batches for each partition, one of them in flight; beyond that `publish` waits, within its time limit. Concurrent calls
-    share batches, and wait at most ten milliseconds for that.
-    """
+    """See `port.Publisher`. Partitions by murmur2 of the key, like other clients. After the time limit the messages may still be
+    stored: an idempotent producer keeps trying. The queue is limited to two batches for each partition, one of them in flight;
+    beyond that `publish` waits, within its time limit. Concurrent calls share batches, and wait at most ten milliseconds for
+    that."""
 
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
@@ -75,9 +71,8 @@ class KafkaPublisher:
         """Publishes; returns the ids of messages that were refused for their size. Raises `LogUnavailable`."""
         within = self._connection.publish_timeout_seconds
         until = asyncio.get_running_loop().time() + within
-        accumulator = None
+        accumulator = self._current()
         try:
-            accumulator = self._current()
             if accumulator is None:
                 async with asyncio.timeout_at(until):
                     accumulator = await self.accumulator()
@@ -85,10 +80,8 @@ class KafkaPublisher:
         except (KafkaError, OSError) as error:
             # A failed batch leaves a gap in the sequence numbers by which brokers recognise duplicates, and they refuse what comes
             # after it; a new producer starts a new sequence. If there was no room in time, or no such topic, it had no number yet.
-            gap = isinstance(error, KafkaError) and not isinstance(
-                error, KafkaTimeoutError | UnknownTopicOrPartitionError
-            )
-            if accumulator is not None and gap:
+            unnumbered = isinstance(error, OSError | KafkaTimeoutError | UnknownTopicOrPartitionError)
+            if accumulator is not None and not unnumbered:
                 self._replace(accumulator)
             self._current()
             self._failure.record_failure()
@@ -147,9 +140,22 @@ class KafkaPublisher:
     def _replace(self, accumulator: "BatchAccumulator") -> None:
         if self._accumulator is accumulator:
             self._accumulator = None
-            task = asyncio.create_task(_stop(accumulator, self._connection))
+            task = asyncio.create_task(self._stop(accumulator))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+    async def _stop(self, accumulator: "BatchAccumulator") -> None:
+        """Publishes the remaining messages, and closes the producer. Gives up messages that it cannot publish in time."""
+        producer, connection = accumulator.producer, self._connection
+        try:
+            async with asyncio.timeout(connection.publish_timeout_seconds):
+                await accumulator.drain()
+                make_closable(producer.client)
+                await producer.stop()
+        except TimeoutError:
+            client = {"client": connection.client_id}
+            _log.warning("kafka producer closed before everything was acknowledged", extra=client)
+            await abandon_producer(producer, within=connection.request_timeout_seconds)
 
 
 @asynccontextmanager
@@ -180,19 +186,6 @@ async def _start(connection: KafkaConnection) -> AIOKafkaProducer:
         await producer.stop()
         raise
     return producer
-
-
-async def _stop(accumulator: "BatchAccumulator", connection: KafkaConnection) -> None:
-    """Publishes the remaining messages, and closes the producer. Gives up messages that it cannot publish in time."""
-    producer = accumulator.producer
-    try:
-        async with asyncio.timeout(connection.publish_timeout_seconds):
-            await accumulator.drain()
-            make_closable(producer.client)
-            await producer.stop()
-    except TimeoutError:
-        _log.warning("kafka producer closed before everything was acknowledged", extra={"client": connection.client_id})
-        await abandon_producer(producer, within=connection.request_timeout_seconds)
 
 
 class _Batch:
@@ -227,8 +220,13 @@ class _Batch:
             loop = asyncio.get_running_loop()
             waiter: Future[None] = loop.create_future()
             self._waiters.append(waiter)
+
+            def expire() -> None:
+                if not waiter.done():
+                    waiter.set_exception(TimeoutError())
+
             # A timer of its own costs a third of what `asyncio.timeout` does.
-            timer = None if until is None else loop.call_at(until, _expire, waiter)
+            timer = None if until is None else loop.call_at(until, expire)
             try:
                 await waiter
             finally:
@@ -238,29 +236,22 @@ class _Batch:
             raise copy.copy(self._error)  # each waiter raises its own copy, with a traceback of its own
 
 
-def _expire(waiter: Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())
-
-
+@dataclass(eq=False, slots=True)
 class _PartitionQueue:
     """The batch of one partition that is being filled, and the one before it that is in flight. `room` is set when the batch that
     was being filled is sent."""
 
-    def __init__(self, topic: str, partition: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.filling: _Batch | None = None
-        self.in_flight: _Batch | None = None
-        self.room = asyncio.Event()
+    topic: str
+    partition: int
+    filling: _Batch | None = None
+    in_flight: _Batch | None = None
+    room: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class BatchAccumulator:
     """Sends the batches of one producer. Each partition has at most one in flight; messages that come meanwhile fill the next.
-
     Ready messages are sent together and at once, so that they share requests. Only after a burst does the next send wait, until
-    `pause_seconds` have passed. So single messages never wait, and bursts share requests.
-    """
+    `pause_seconds` have passed. So single messages never wait, and bursts share requests."""
 
     def __init__(self, producer: AIOKafkaProducer, *, pause_seconds: float) -> None:
         self.producer = producer
@@ -287,11 +278,8 @@ class BatchAccumulator:
 
     async def publish(self, topic: str, messages: Sequence[Message], until: float) -> Collection[int]:
         """Returns once all of `messages` are acknowledged or refused for their size: the ids of the refused ones. Messages of
-        one key are stored in order.
-
-        Raises `KafkaError`, or `TimeoutError` at `until`, on the loop's clock. Then, and after a cancellation, some of them may
-        still be published.
-        """
+        one key are stored in order. Raises `KafkaError`, or `TimeoutError` at `until`, on the loop's clock. Then, and after a
+        cancellation, some of them may still be published."""
         partitions = self.partitions(topic)
         if not partitions:
             async with asyncio.timeout_at(until):
@@ -331,8 +319,7 @@ class BatchAccumulator:
 
     def _schedule_send(self) -> None:
         if self._next_send is None:
-            at = max(self._not_before, self._loop.time())
-            self._next_send = self._loop.call_at(at, lambda: self._start(self._send_ready()))
+            self._next_send = self._loop.call_at(self._not_before, lambda: self._start(self._send_ready()))
 
     def _start(self, sending: Coroutine[Any, Any, None]) -> None:
         task = detached(sending)
@@ -351,17 +338,14 @@ class BatchAccumulator:
                 queue.filling, queue.in_flight = None, batch
                 queue.room.set()
                 count += len(batch.messages)
-                await self._send(queue, batch)
+                try:
+                    future = await self.producer.send_batch(batch.builder, queue.topic, partition=queue.partition)
+                except Exception as error:  # noqa: BLE001 - any error is raised by the waiters
+                    self._complete(queue, batch, error)
+                else:
+                    future.add_done_callback(partial(self._on_response, queue, batch))
         if count >= _BURST:
             self._not_before = self._loop.time() + self._pause_seconds
-
-    async def _send(self, queue: _PartitionQueue, batch: _Batch) -> None:
-        try:
-            future = await self.producer.send_batch(batch.builder, queue.topic, partition=queue.partition)
-        except Exception as error:  # noqa: BLE001 - any error is raised by the waiters
-            self._complete(queue, batch, error)
-        else:
-            future.add_done_callback(partial(self._on_response, queue, batch))
 
     def _on_response(self, queue: _PartitionQueue, batch: _Batch, future: Future[Any]) -> None:
         error = _error_of(future)
@@ -385,7 +369,7 @@ class BatchAccumulator:
                     continue
                 middle = len(messages) // 2
                 pieces.extendleft((messages[middle:], messages[:middle]))
-        except Exception as failure:  # noqa: BLE001 - as in `_send`
+        except Exception as failure:  # noqa: BLE001 - as in `_send_ready`
             error = failure
         self._complete(queue, whole, error)
 

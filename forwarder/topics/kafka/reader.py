@@ -9,17 +9,15 @@ at a time: then an error costs no other record, and its place is known. What fol
 - A header name that is not UTF-8 is the record's own fault, and no other process could read it either: an empty message is
   delivered in its place.
 - Anything else (a codec that is not installed, a version that the driver does not know, a checksum that does not match) is an
-  outage of this process. The partition waits at that offset, the others go on, and it is tried again every few seconds.
-"""
+  outage of this process. The partition waits at that offset, the others go on, and it is tried again every few seconds."""
 
 import asyncio
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import NamedTuple, cast
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import (
@@ -32,21 +30,14 @@ from aiokafka.errors import (
 )
 
 from forwarder.process.loops import CROWD
+from forwarder.topics.kafka import internals
 from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
-from forwarder.topics.kafka.internals import (
-    abandon_consumer,
-    client_of,
-    leave_when_stopped,
-    metadata_task,
-    retrieve_exception,
-)
 from forwarder.topics.port import UNREADABLE, ConsumedMessage, LogUnavailable, LogUnreadable, Message
 
 METADATA_SECONDS = 15.0
 """How soon a new partition, or a topic that was missing, is noticed. aiokafka's default is five minutes."""
 
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
 _Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 _NO_PARTITION = None
 _CAREFUL_READS = 1_000  # readable records in a row after which a reader is careful no more
@@ -56,9 +47,7 @@ _RETURN_SECONDS = 0.05  # for aiokafka to return empty-handed after its own time
 _NEWER_MILLISECONDS = 5  # for what is on the broker already
 _PROBE_MILLISECONDS = 50  # for a record of one partition to come, where each is asked on its own
 _AGAIN_SECONDS = 5.0  # between two tries to read what could not be read here
-_AGAIN_MILLISECONDS = (
-    1_000  # for its record to come: a request for other partitions may be under way, and takes half of it
-)
+_AGAIN_MILLISECONDS = 1_000  # for its record: a request for other partitions may be under way, and takes half of it
 _CODEC_MISSING = "the package cramjam is missing from this process's environment: install what requirements.lock names"
 _DAMAGED = (
     "its batch is damaged, or of a kind that this version cannot read. Compare the replicas of the partition; to give the batch "
@@ -91,8 +80,7 @@ async def fetched(
         raise CannotRead(error) from error
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(NamedTuple):
     """Where a partition waits until it can be read, and when to try again, by the loop's clock."""
 
     offset: int
@@ -106,13 +94,12 @@ class KafkaReader:
     def __init__(self, consumer: AIOKafkaConsumer, connection: KafkaConnection, *, careful: bool = False) -> None:
         self.consumer = consumer
         self._careful_reads = _CAREFUL_READS if careful else 0
-        self._failures: dict[TopicPartition, tuple[int, int]] = {}
-        """For each partition, an offset and how often reading it failed."""
+        self._failures: dict[TopicPartition, tuple[int, int]] = {}  # an offset, and how often reading it failed
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._failed: list[TopicPartition] = []
         """The waiting partitions that were retried since the caller was last notified."""
         self._connection = connection
-        self._metadata_task = metadata_task(client_of(consumer))
+        self._metadata_task = internals.metadata_task(internals.client_of(consumer))
         self._fetch: asyncio.Task[_Records] | None = None
         self._fetched: deque[ConsumedMessage] = deque()
         self._last_polls: dict[TopicPartition, int | None] = {}
@@ -130,12 +117,9 @@ class KafkaReader:
         return {each.partition: waiting.offset for each, waiting in self._waiting.items()}
 
     async def take(self, max_messages: int, wait_seconds: float) -> list[ConsumedMessage]:
-        """The next messages; empty when none came within `wait_seconds`.
-
-        Raises `LogUnavailable` if no broker has answered for one of the partitions during `silence_seconds` of waiting;
-        `LogUnreadable`, for each try, where one cannot be read here and the others have nothing; `CannotRead` unless it is careful.
-        May be cancelled without losing a message.
-        """
+        """The next messages; empty when none came within `wait_seconds`. Raises `LogUnavailable` if no broker has answered for one
+        of the partitions during `silence_seconds` of waiting; `LogUnreadable`, for each try, where one cannot be read here and the
+        others have nothing; `CannotRead` unless it is careful. May be cancelled without losing a message."""
         if not self._fetched:
             await self._refill(max_messages, wait_seconds)
         return [self._fetched.popleft() for _ in range(min(max_messages, len(self._fetched)))]
@@ -148,21 +132,20 @@ class KafkaReader:
         if self._fetch is not None and self._fetch.done():
             self._fetch = None
 
-    def close(self) -> None:
-        """Stop waiting for a fetch, and for what cannot be read."""
+    async def close(self) -> None:
+        """As `stop`, also waiting for a fetch, and for what cannot be read."""
         self._give_up_waiting()
         if self._fetch is not None:
             self._fetch.cancel()
-            self._fetch.add_done_callback(retrieve_exception)
+            self._fetch.add_done_callback(internals.retrieve_exception)
+        await stop(self.consumer, self._connection)
 
     def _give_up_waiting(self) -> None:
         for partition, waiting in self._waiting.items():
             if partition in self.consumer.assignment():
                 self.consumer.resume(partition)
-            _log.info(
-                "partition.given_up",
-                extra={"topic": partition.topic, "partition": partition.partition, "offset": waiting.offset},
-            )
+            topic, number = partition
+            _log.info("partition.given_up", extra={"topic": topic, "partition": number, "offset": waiting.offset})
         self._waiting.clear()
         self._failed.clear()
 
@@ -241,13 +224,15 @@ class KafkaReader:
         self._failures[partition] = (offset, failures)
         if failures < _TRIES:
             return []
-        topic, number = partition.topic, partition.partition
+        topic, number = partition
         if error.by_content:
             _log.error(
                 "record.unreadable", extra={"topic": topic, "partition": number, "offset": offset, "error": str(error)}
             )
             self.consumer.seek(partition, offset + 1)
-            return [_unreadable(partition, offset, error)]
+            headers = ((UNREADABLE, error.name.encode()),)
+            now = time.time_ns() // 1_000_000  # the record's own time is unknown
+            return [ConsumerRecord(*partition, offset, now, 0, None, None, None, -1, -1, headers)]
         _log.error(
             "partition.unreadable",
             extra={"topic": topic, "partition": number, "offset": offset, "error": str(error), "remedy": error.remedy},
@@ -267,8 +252,7 @@ class KafkaReader:
             if self._waiting.get(partition) is not waiting:
                 continue  # given up during the tries before
             self.consumer.resume(partition)
-            found: _Records = {}
-            error = waiting.error
+            found, error = cast("_Records", {}), waiting.error
             try:
                 found = await fetched(
                     self.consumer, partition, timeout_ms=_AGAIN_MILLISECONDS, max_records=max_messages
@@ -280,10 +264,8 @@ class KafkaReader:
             if self._waiting.get(partition) is waiting:  # else given up during this try
                 del self._waiting[partition]
                 if readable:
-                    _log.info(
-                        "partition.readable_again",
-                        extra={"topic": partition.topic, "partition": partition.partition, "offset": waiting.offset},
-                    )
+                    (topic, number), offset = partition, waiting.offset
+                    _log.info("partition.readable_again", extra={"topic": topic, "partition": number, "offset": offset})
                 else:
                     self._wait(partition, waiting.offset, error)
             if found:
@@ -311,40 +293,21 @@ class KafkaReader:
             raise LogUnavailable(f"no broker has answered for {len(silent)} of the partitions within {limit:g} s")
 
 
-async def until_some(receive: Callable[[float], Awaitable[Sequence[T]]], wait_seconds: float) -> Sequence[T]:
-    """The result of `receive`, which is called again with the remaining seconds until it is not empty or `wait_seconds` are
-    over."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_seconds
-    while not (received := await receive(max(deadline - loop.time(), 0.0))) and loop.time() < deadline:
-        pass
-    return received
-
-
 async def stop(consumer: AIOKafkaConsumer, connection: KafkaConnection) -> None:
-    """Leaves the group, if any, and closes the connections.
-
-    Waits at most one session time-out for brokers that do not respond: after that the group drops the member anyway.
-    """
+    """Leaves the group, if any, and closes the connections. Waits at most one session time-out for brokers that do not respond:
+    after that the group drops the member anyway."""
     if connection.member is not None:
-        leave_when_stopped(consumer)
+        internals.leave_when_stopped(consumer)
     stopping = asyncio.create_task(consumer.stop())
     await asyncio.wait({stopping}, timeout=connection.session_timeout_seconds)
     if not stopping.done():
         # aiokafka sometimes swallows a cancellation, and then keeps waiting.
-        stopping.add_done_callback(retrieve_exception)
+        stopping.add_done_callback(internals.retrieve_exception)
         stopping.cancel()
         await asyncio.wait({stopping}, timeout=_CANCEL_SECONDS)
     if not stopping.done() or stopping.cancelled() or stopping.exception() is not None:
         _log.info("kafka consumer did not stop cleanly")
-        await abandon_consumer(consumer)
-
-
-def _unreadable(partition: TopicPartition, offset: int, error: CannotRead) -> ConsumerRecord:
-    """Delivered in place of a record that cannot be read. Its time is now: the record's own is unknown."""
-    headers = ((UNREADABLE, error.name.encode()),)
-    now = time.time_ns() // 1_000_000
-    return ConsumerRecord(partition.topic, partition.partition, offset, now, 0, None, None, None, -1, -1, headers)
+        await internals.abandon_consumer(consumer)
 
 
 def _messages(batches: _Records) -> Iterator[ConsumedMessage]:

@@ -25,11 +25,9 @@ class OAuthClient:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """A consistent combination: a mechanism only with a SASL protocol, files only with a TLS one.
-
-    `username` and `password` are for PLAIN and SCRAM, `oauth` for OAUTHBEARER: the client that gets tokens, or a file with one.
-    Without `ca_file` the system's authorities are trusted.
-    """
+    """A consistent combination: a mechanism only with a SASL protocol, files only with a TLS one. `username` and `password` are for
+    PLAIN and SCRAM, `oauth` for OAUTHBEARER: the client that gets tokens, or a file with one. Without `ca_file` the system's
+    authorities are trusted."""
 
     protocol: Protocol = "PLAINTEXT"
     mechanism: Mechanism | None = None

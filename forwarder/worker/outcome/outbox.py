@@ -29,8 +29,7 @@ from forwarder.reservation.failures import (
 from forwarder.reservation.problems.problem import with_absolute_links
 from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, StoreUnavailable, Work
 from forwarder.tenancy.cards import GONE
-from forwarder.topics.codec import encode_result, encode_submission
-from forwarder.topics.dead_letters import CUT, PREFIX
+from forwarder.topics.codec import CUT, PREFIX, encode_result, encode_submission
 from forwarder.topics.port import (
     MAX_MESSAGE_BYTES,
     ConsumedMessage,

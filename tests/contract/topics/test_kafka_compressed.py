@@ -8,8 +8,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from forwarder.topics.kafka import reader
-from forwarder.topics.kafka.consumer import KafkaConsumer
-from forwarder.topics.kafka.log import KafkaLog
+from forwarder.topics.kafka.log import KafkaConsumer, KafkaLog
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnreadable, Message
 from forwarder.topics.publishing import partition_of
 from forwarder.topics.reading import read_last, read_to_end

@@ -11,9 +11,8 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 
-from forwarder.topics.kafka.consumer import KafkaConsumer
 from forwarder.topics.kafka.internals import client_of, make_closable, metadata_task
-from forwarder.topics.kafka.log import KafkaLog, KafkaTail
+from forwarder.topics.kafka.log import KafkaConsumer, KafkaLog, KafkaTail
 from forwarder.topics.kafka.publisher import KafkaPublisher
 from forwarder.topics.port import LogUnavailable
 from tests.support.log.messages import ignore_partitions, new_topic, numbered, numbers, take, until_published

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from forwarder.operate.submissions.settle import NotInDoubt
-from forwarder.topics.codec import header
-from forwarder.topics.dead_letters import replayed
+from forwarder.topics.codec import header, replayed
 from tests.net.moves.move import Move, one_of
 from tests.net.pms import SHAPES
 from tests.net.record import short

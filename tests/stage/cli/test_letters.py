@@ -27,8 +27,7 @@ from forwarder.store.lists.overview import Overview
 from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.port import Arrival, Ended, Work
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.topics.codec import Undecodable
-from forwarder.topics.dead_letters import replayed
+from forwarder.topics.codec import Undecodable, replayed
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Publisher, Topics
 from forwarder.worker.outcome.outbox import DeadLetterWriter, letter_message

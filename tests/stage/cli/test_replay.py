@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from forwarder.operate.submissions.replay import Replay
-from forwarder.topics.codec import Undecodable
-from forwarder.topics.dead_letters import replayed
+from forwarder.topics.codec import Undecodable, replayed
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Topics
 from forwarder.worker.outcome.outbox import DeadLetterWriter
 from tests.support.log.signers import SIGNER

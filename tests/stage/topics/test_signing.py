@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forwarder.topics.dead_letters import replayed
+from forwarder.topics.codec import replayed
 from forwarder.topics.port import Message
 from forwarder.topics.signing import EVENT_ID, REPLAY_OF, SIGNATURE, MessageSigner
 from tests.support.cases import for_each

@@ -13,8 +13,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.submission import Submission
 from forwarder.store.lists.overview import Overview
-from forwarder.topics.codec import header, is_conflict
-from forwarder.topics.dead_letters import replayed
+from forwarder.topics.codec import header, is_conflict, replayed
 from tests.support.log.signers import SIGNER
 from tests.support.worker.worker_bench import TOPICS, Bench, cancellation, fresh, message_of, open_bench
 

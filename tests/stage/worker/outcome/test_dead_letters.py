@@ -15,8 +15,7 @@ from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.completion import with_attempt
 from forwarder.store.submissions.port import DeadLetter
 from forwarder.tenancy.cards import GONE
-from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision
-from forwarder.topics.dead_letters import replayed
+from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision, replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Headers, Message, Topics
 from forwarder.worker.outcome.outbox import DeadLetterWriter, letter_message
 from tests.support.cases import for_each
