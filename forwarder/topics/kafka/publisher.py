@@ -153,8 +153,9 @@ class KafkaPublisher:
                 make_closable(producer.client)
                 await producer.stop()
         except TimeoutError:
-            client = {"client": connection.client_id}
-            _log.warning("kafka producer closed before everything was acknowledged", extra=client)
+            _log.warning(
+                "kafka producer closed before everything was acknowledged", extra={"client": connection.client_id}
+            )
             await abandon_producer(producer, within=connection.request_timeout_seconds)
 
 

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 
-from forwarder.topics.kafka import consumer as consumer_module
+from forwarder.topics.kafka import log as log_module
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Consumer, Message
 from forwarder.topics.reading import read_to_end
@@ -75,7 +75,7 @@ async def keep_receiving(consumer: Consumer, seen: Tally) -> None:
 async def test_a_partition_that_is_added_is_read(
     log: KafkaLog, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_module, "METADATA_SECONDS", 0.2)
+    monkeypatch.setattr(log_module, "METADATA_SECONDS", 0.2)
     topic, member = await new_topic(log, 1), Ownership()
     async with log.consumer(topic, group=topic, on_partitions=member.note) as consumer:
         async with _admin(kafka_bootstrap) as admin:
