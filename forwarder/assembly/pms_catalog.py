@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
+from forwarder.pms.accounts import traits_of
 from forwarder.pms.adapter import AdapterKind
-from forwarder.pms.built_in import traits_of
 from forwarder.pms.fields import becomes
 from forwarder.pms.mapping import kind as mapped
 from forwarder.pms.mapping.kind import MappedKind

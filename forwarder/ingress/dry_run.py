@@ -14,7 +14,7 @@ from forwarder.http.query_string import parameters_of
 from forwarder.ingress.losses import CallerWarning, connection_to
 from forwarder.ingress.message import SubmissionBuilder, card_of, published_form
 from forwarder.ingress.problems import implausible
-from forwarder.pms.built_in import traits_of
+from forwarder.pms.accounts import traits_of
 from forwarder.pms.port import BadOptions, Preview, Rehearsal, UnknownKind
 from forwarder.reservation.booking import booking_of, refusals
 from forwarder.reservation.checks.fields import Reading

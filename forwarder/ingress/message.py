@@ -15,7 +15,7 @@ from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.losses import CallerWarning, Losses
 from forwarder.ingress.problems import CARDS_UNAVAILABLE, implausible
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace
-from forwarder.pms.built_in import traits_of
+from forwarder.pms.accounts import traits_of
 from forwarder.process.clock import iso
 from forwarder.reservation.booking import refusal
 from forwarder.reservation.checks.card_numbers import digits_of, masked

@@ -1,11 +1,24 @@
-"""How an account's PMS is reached, and whether a push went to the same one."""
+"""What an account's settings and its kind say of its PMS, without loading an adapter, which an ingress never does: the connection,
+the target of a push, what may be sent unencrypted, and what a kind requires of a reservation.
+
+Built-in kinds are those that a YAML page in `forwarder.pms.kinds` describes, named like the kind, and those in code.
+"""
 
 import hashlib
 import re
-from typing import Final
+from collections.abc import Mapping
+from enum import IntEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+import yaml
 
 from forwarder.pms.port import UNPACED, AccountConnection, Capabilities, ClientTls, Pace
+from forwarder.process.addresses import is_local
 from forwarder.process.clock import iso
+from forwarder.reservation.booking import Traits
 from forwarder.reservation.evidence import Push, Target
 from forwarder.tenancy.port import Account, Unsealer
 from forwarder.tenancy.sealing import of_client_key, of_credential
@@ -46,3 +59,61 @@ def same_before(account: Account) -> str:
 def is_same_pms(account: Account, target: Target, push: Push) -> bool:
     """Whether `push` of `account` went to the same PMS, and to the same account there, as `target`."""
     return target.same_pms(push.to) or push.began < same_before(account)
+
+
+class Plaintext(IntEnum):
+    """What may go to PMSs on other machines by plain http."""
+
+    NOTHING = 0
+    ALL_BUT_CARDS = 1
+    EVERYTHING = 2
+
+    @classmethod
+    def allowed(cls, *, pms: bool, cards: bool) -> Self:
+        """By `FORWARDER_ALLOW_PLAINTEXT_PMS` and `FORWARDER_ALLOW_PLAINTEXT_CARDS`, which allows no less."""
+        return cls(2 if cards else 1 if pms else 0)
+
+
+def is_encrypted(base_url: str, options: Mapping[str, Any]) -> bool:
+    """Whether the base URL, and every address among the options, is https or of this machine."""
+    addresses = [base_url, *(value for value in options.values() if isinstance(value, str))]
+    try:
+        return all(
+            is_local(urlsplit(address).hostname or "") for address in addresses if address.lower().startswith("http://")
+        )
+    except ValueError:
+        return False
+
+
+# --- built-in kinds ---
+
+
+_PLACE: Final = files("forwarder.pms").joinpath("kinds")
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+PAGES: Final = frozenset(page.name.removesuffix(".yaml") for page in _PLACE.iterdir() if page.name.endswith(".yaml"))
+"""The kinds that have a page."""
+
+CODED: Final[Mapping[str, tuple[str, Traits]]] = {
+    "booking-sync": (
+        "forwarder.pms.kinds.booking_sync.adapter:BookingSyncAdapter",
+        Traits(rooms=False, cards="payment"),
+    ),
+    "generic": ("forwarder.pms.kinds.generic:GENERIC", Traits()),
+    "website-builder": ("forwarder.pms.kinds.generic:WebsiteBuilderAdapter", Traits(website=True)),
+}
+"""The kinds in code: where each is, and what it requires."""
+
+
+def page_text(kind: str) -> str:
+    """The page of that kind."""
+    return _PLACE.joinpath(f"{kind}.yaml").read_text(encoding="utf-8")
+
+
+@cache
+def traits_of(kind: str) -> Traits:
+    """The rules of that kind for reservations. None for a kind of another distribution: its adapter refuses invalid ones."""
+    if kind not in PAGES:
+        return CODED[kind][1] if kind in CODED else Traits()
+    page: Mapping[str, Any] = yaml.load(page_text(kind), _Loader)  # noqa: S506 - a safe one
+    return Traits(rooms=page.get("rooms", True), cards=page.get("cards", "all"))

@@ -33,19 +33,15 @@ class Adapter(Protocol):
     @property
     def fields(self) -> FieldTable:
         """How each field of a request is sent. Holds for every request that `create` makes."""
-        ...
 
     async def create(self, booking: Booking, send: Send) -> Outcome:
         """Ask once. An error of `send` that it does not catch is taken to concern the reservation itself."""
-        ...
 
     async def find(self, booking: Booking, send: Send) -> LookupOutcome:
         """Look up `booking.reference`. `Absent` only if the PMS certainly showed every reservation that could carry it."""
-        ...
 
     async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
         """Cancel. `Cancelled` also if the PMS has no reservation of that id, or has cancelled it before."""
-        ...
 
 
 @runtime_checkable
@@ -54,7 +50,6 @@ class BatchAdapter(Adapter, Protocol):
 
     async def create_many(self, bookings: Sequence[Booking], send: Send) -> Sequence[Outcome]:
         """Ask once for all. An error of `send` that it does not catch is taken to concern every one of them."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +67,6 @@ class RehearsingAdapter(Adapter, Protocol):
 
     def stand_in(self, request: Request, booking: Booking) -> StandIn | None:
         """A possible answer to `request`; None if a dry run ends with it."""
-        ...
 
 
 class AdapterKind(Protocol):
@@ -81,22 +75,18 @@ class AdapterKind(Protocol):
     @property
     def limits(self) -> Limits:
         """The rate limits that this kind of PMS publishes for one account."""
-        ...
 
     @property
     def capabilities(self) -> Capabilities:
         """The capabilities of this kind of PMS, unless an account's options change them."""
-        ...
 
     @property
     def fields(self) -> FieldTable:
         """How each field of a request is sent, unless an account's options change it."""
-        ...
 
     @property
     def options(self) -> type[BaseModel]:
         """The model of `connection.options`: `NoOptions`, or a model that extends it. The adapter reads the options with it."""
-        ...
 
     def __call__(self, connection: AccountConnection, clock: Clock) -> Adapter: ...
 

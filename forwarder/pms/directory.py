@@ -8,21 +8,20 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from pydantic_core import from_json, to_json
 
-from forwarder.observability.tracing.tracer import Tracer
+from forwarder.observability.tracing.tracer import Kind, Span, Tracer, ending
+from forwarder.pms.accounts import Plaintext, is_encrypted
 from forwarder.pms.adapter import Adapter, BatchAdapter, limits_of
-from forwarder.pms.auth.shared_grants import SharedGrantKeeper
-from forwarder.pms.encryption import Plaintext, is_encrypted
+from forwarder.pms.auth import SharedGrantKeeper
 from forwarder.pms.http.client import PmsClient, PushPolicy, Request, Reuse, Send, Transport, always
 from forwarder.pms.http.connect import trust_of
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
-from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import harmless, is_yes, not_understood, outcome_of, read_again, read_words
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.response import NoResponse, NotSent, Response
 from forwarder.pms.port import (
     SEARCH_UNPROVEN,
     SYSTEM_TLS,
@@ -34,13 +33,13 @@ from forwarder.pms.port import (
     PmsDirectory,
 )
 from forwarder.pms.registry import Registry, check_options, registered
-from forwarder.pms.responses.card_data import clean
-from forwarder.pms.traced import TracedPms, TracedTransport
+from forwarder.pms.responses.record import clean
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
+    AnyOutcome,
     CancelOutcome,
     Confirmed,
     Deferred,
@@ -48,6 +47,7 @@ from forwarder.reservation.outcome import (
     LookupOutcome,
     Outcome,
     Rejected,
+    describe,
 )
 from forwarder.reservation.parsing import number
 from forwarder.reservation.reference import AS_IT_IS
@@ -63,6 +63,8 @@ def _not_encrypted(what: str) -> NotSent:
 async def _refuse(_: Request) -> Response:
     raise _not_encrypted("No credential and no reservation is sent")
 
+
+R = TypeVar("R", bound=Outcome | LookupOutcome | CancelOutcome)
 
 _SHARED: Final = InDoubt(
     "pms_answer_not_understood", "The PMS gave several reservations of one request the same id.", made=True
@@ -86,8 +88,8 @@ class LastResponse:
 
 class ConnectedPms(Struct, frozen=True, eq=False):
     """A `Pms`: an adapter, and the client that sends its requests at the account's `pace`. `owner`: who reuses the connections, if
-    anybody. `trust`: the TLS context, None for the common one. `bears`: what may be sent in plaintext. `traced`: whether requests
-    continue the caller's trace.
+    anybody. `trust`: the TLS context, None for the common one. `bears`: what may be sent in plaintext. `tracer`: records what is
+    asked in the booking's trace, with the attributes `about` of the account.
 
     Creates use the account's kept connections, if it may keep any. Look-ups and cancellations use new ones: nothing in the answer
     "there is none" shows whose it is.
@@ -99,7 +101,8 @@ class ConnectedPms(Struct, frozen=True, eq=False):
     owner: str | None
     trust: ssl.SSLContext | None
     bears: Plaintext
-    traced: bool
+    tracer: Tracer | None
+    about: Mapping[str, str]
     held: Callable[[], bool] = always
 
     @property
@@ -107,9 +110,45 @@ class ConnectedPms(Struct, frozen=True, eq=False):
         return self.adapter.capabilities
 
     def while_held(self, held: Callable[[], bool]) -> "ConnectedPms":
-        return ConnectedPms(self.adapter, self.client, self.pace, self.owner, self.trust, self.bears, self.traced, held)
+        return structs.replace(self, held=held)
 
     async def create(self, booking: Booking) -> Outcome:
+        return await self._recorded("create", booking, self._create)
+
+    async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
+        """Each has a span in its own trace. The requests, which are for all, are in the first's, to which the others are linked."""
+        if self.tracer is None:
+            return await self._create_many(bookings)
+        first = self._span(self.tracer, "create", bookings[0])
+        spans = [first, *(self._span(self.tracer, "create", each, (first.trace,)) for each in bookings[1:])]
+        with ending(*spans):
+            traced = [replace(each, trace=span.trace) for each, span in zip(bookings, spans, strict=True)]
+            outcomes = await self._create_many(traced)
+            # As many as there are: a wrong number is a bug of the adapter, which the caller reports.
+            for span, outcome in zip(spans, outcomes, strict=False):
+                _note(span, outcome)
+            return outcomes
+
+    async def find(self, booking: Booking) -> LookupOutcome:
+        return await self._recorded("find", booking, self._find)
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
+        return await self._recorded("cancel", booking, partial(self._cancel, pms_reservation_id))
+
+    async def _recorded(self, action: str, booking: Booking, ask: Callable[[Booking], Awaitable[R]]) -> R:
+        if self.tracer is None:
+            return await ask(booking)
+        span = self._span(self.tracer, action, booking)
+        with ending(span):
+            outcome = await ask(replace(booking, trace=span.trace))
+            _note(span, outcome)
+            return outcome
+
+    def _span(self, tracer: Tracer, action: str, booking: Booking, links: Sequence[str] = ()) -> Span:
+        attributes = {**self.about, "forwarder.request_id": booking.reference, "forwarder.action": action}
+        return tracer.start(f"push {action}", Kind.INTERNAL, booking.trace, attributes, links=links)
+
+    async def _create(self, booking: Booking) -> Outcome:
         if booking.card is not None and self.bears is not Plaintext.EVERYTHING:
             return outcome_of(_not_encrypted("A card is not sent"))
         reuse, named, sent = Reuse(self.owner, self.trust), False, self._sent(booking)
@@ -145,9 +184,9 @@ class ConnectedPms(Struct, frozen=True, eq=False):
         form = self.adapter.capabilities.reference_form
         return booking if form is AS_IT_IS else replace(booking, reference=form.of(booking.reference))
 
-    async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
+    async def _create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
         if not isinstance(self.adapter, BatchAdapter):
-            return [await self.create(booking) for booking in bookings]
+            return [await self._create(booking) for booking in bookings]
         if self.bears is not Plaintext.EVERYTHING and any(booking.card is not None for booking in bookings):
             return [outcome_of(_not_encrypted("A card is not sent"))] * len(bookings)
         sent = [self._sent(booking) for booking in bookings]
@@ -167,7 +206,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
             for outcome, booking, one in zip(outcomes, bookings, sent, strict=True)
         ]
 
-    async def find(self, booking: Booking) -> LookupOutcome:
+    async def _find(self, booking: Booking) -> LookupOutcome:
         booking = self._sent(booking)
         try:
             with self._alone(booking) as send:
@@ -176,7 +215,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
             found = harmless(outcome_of(failure))
         return await clean(found, booking)
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
+    async def _cancel(self, pms_reservation_id: str, booking: Booking) -> CancelOutcome:
         try:
             with self._alone(booking) as send:
                 outcome = await self.adapter.cancel(booking, pms_reservation_id, send)
@@ -196,7 +235,15 @@ class ConnectedPms(Struct, frozen=True, eq=False):
     def _send(self, reuse: Reuse, about: Booking) -> Send:
         if self.bears is Plaintext.NOTHING:
             return _refuse
-        return self.client.push(self.pace, self.held, reuse, about.trace if self.traced else None)
+        return self.client.push(self.pace, self.held, reuse, about.trace)
+
+
+def _note(span: Span, outcome: AnyOutcome) -> None:
+    """The outcome by its code. A refusal by the PMS is no failure."""
+    name, reason, _ = describe(outcome)
+    if isinstance(outcome, Deferred | InDoubt):
+        span.fail(outcome.reason)
+    span.note({"forwarder.outcome": name, **({"forwarder.reason": reason} if reason else {})})
 
 
 # --- look-ups through lists ---
@@ -279,48 +326,34 @@ class Traces:
 _FORWARDED: Final = Traces()
 
 
+@dataclass(frozen=True, slots=True)
 class Directory:
     """Every kind of `registry`."""
 
-    def __init__(
-        self,
-        client: PmsClient,
-        clock: Clock,
-        registry: Registry,
-        grants: SharedGrantKeeper | None = None,
-        *,
-        plaintext: Plaintext = Plaintext.NOTHING,
-        traces: Traces = _FORWARDED,
-    ) -> None:
-        self._plaintext = plaintext
-        self._traces = traces
-        self._client = client
-        self._clock = clock
-        self._registry = registry
-        self._grants = grants
-
-    def kinds(self) -> Sequence[str]:
-        return sorted(self._registry.kinds)
+    client: PmsClient
+    clock: Clock
+    registry: Registry
+    grants: SharedGrantKeeper | None
+    plaintext: Plaintext
+    tracer: Tracer | None
 
     def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
-        known = self._registry.kinds.get(kind)
+        known = self.registry.kinds.get(kind)
         return Limits() if known is None else limits_of(known, options)
 
     def connect(self, connection: AccountConnection) -> Pms:
-        check_options(connection.kind, connection.options, self._registry)
-        adapter = self._registry.kinds[connection.kind]
-        if self._grants is not None:
-            connection = replace(connection, grants=self._grants.under(connection.credential))
+        check_options(connection.kind, connection.options, self.registry)
+        adapter = self.registry.kinds[connection.kind]
+        if self.grants is not None:
+            connection = replace(connection, grants=self.grants.under(connection.credential))
         # The second answer to a push's first request would be taken for its next one's.
         owner = connection.account_id if limits_of(adapter, connection.options).requests_per_push == 1 else None
         trust = None if connection.tls == SYSTEM_TLS else trust_of(connection.tls)
         encrypted = is_encrypted(connection.base_url, connection.options)
-        tracer, traced = self._traces.tracer, self._traces.forward or self._traces.tracer is not None
-        bears = Plaintext.EVERYTHING if encrypted else self._plaintext
-        made = adapter(connection, self._clock)
-        pms = ConnectedPms(made, self._client, connection.pace, owner, trust, bears, traced)
+        bears = Plaintext.EVERYTHING if encrypted else self.plaintext
+        made = adapter(connection, self.clock)
         about = {"forwarder.account_id": connection.account_id, "forwarder.pms.kind": connection.kind}
-        return pms if tracer is None else TracedPms(pms, tracer, about)
+        return ConnectedPms(made, self.client, connection.pace, owner, trust, bears, self.tracer, about)
 
 
 @asynccontextmanager
@@ -339,7 +372,5 @@ async def open_directory(
     connection. `plaintext`: what may be sent by plain http to other machines. `traces`: how callers' traces are continued. Tests
     pass `transport` instead of the network, and `registry` instead of this process's kinds."""
     async with aclosing(transport or ConnectionPool(limits or PoolLimits())) as opened:
-        tracer = traces.tracer
-        way = opened if tracer is None else TracedTransport(opened, tracer, forward=traces.forward)
-        client, known = PmsClient(way, clock, policy or PushPolicy()), registry or registered()
-        yield Directory(client, clock, known, grants, plaintext=plaintext, traces=traces)
+        client = PmsClient(opened, clock, policy or PushPolicy(), traces.tracer, forward=traces.forward)
+        yield Directory(client, clock, registry or registered(), grants, plaintext, traces.tracer)

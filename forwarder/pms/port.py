@@ -3,11 +3,15 @@
 Failures of a PMS, or of the connection to it, raise nothing in this port; `UnknownKind` is a mistake in an account's settings.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from datetime import datetime
+from typing import Any, Final, Literal, Protocol, Self
 
-from forwarder.pms.auth.grants import Grants, MemoryGrants
+from pydantic_core import from_json, to_json
+
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.evidence import KEY_SECONDS
 from forwarder.reservation.outcome import CancelOutcome, Deferred, LookupOutcome, Outcome, Rejected
@@ -52,54 +56,36 @@ class Capabilities:
     proves_absence: bool = True
 
 
+# --- reasons of `Deferred` and `InDoubt` ---
+
 LOOKS_ALIKE: Final = "pms_shows_one_alike"
-"""The reason of a look-up that is deferred because the PMS shows a reservation that may or may not be ours."""
-
+"""A look-up found a reservation that may or may not be ours."""
 CANCELLED_IN_PMS: Final = "cancelled_in_pms"
-"""The reason of a look-up that is deferred because the reservation was cancelled in the PMS since."""
-
+"""A look-up found that the reservation was cancelled in the PMS since."""
 REFUSED_IN_WORDS: Final = "pms_refused_in_words"
-"""The reason of a refusal whose words the adapter does not recognise: certain only if the PMS repeats it."""
-
+"""A refusal in words that the adapter does not recognise: certain only if the PMS repeats it."""
 SEARCH_UNPROVEN: Final = "pms_search_unproven"
-"""The reason of a look-up that found nothing in a PMS whose search may leave reservations out."""
-
+"""A look-up found nothing in a PMS whose search may leave reservations out."""
 LEASE_LOST: Final = "lease_lost"
-"""The reason of a push deferred because the worker no longer held the reservation when the next byte was to be sent."""
+"""The worker no longer held the reservation when the next byte was to be sent."""
 
 NOT_ABOUT_THE_PMS: Final = frozenset(
-    {
-        CANCELLED_IN_PMS,
-        LEASE_LOST,
-        LOOKS_ALIKE,
-        "grants_unavailable",
-        "mapping_does_not_fit",
-        "mapping_lacks_it",
-        "no_connection_free",
-        "pms_address_invalid",
-        "pms_credential_invalid",
-        "pms_half_made",
-        "pms_has_it",
-        "pms_knows_key",
-        "pms_list_changing",
-        "pms_lists_too_much",
-        "pms_not_encrypted",
-        "pms_payment_not_possible",
-        "pms_reference_not_shown",
-        REFUSED_IN_WORDS,
-        "pms_scope_too_small",
-        SEARCH_UNPROVEN,
-        "pms_still_working",
-    }
-)
-"""Reasons of `Deferred` and `InDoubt` that concern one reservation, the account's settings or this process. Every other reason of
-this port means that the PMS, or the connection to it, is failing."""
-
+    """
+    grants_unavailable mapping_does_not_fit mapping_lacks_it no_connection_free pms_address_invalid pms_credential_invalid
+    pms_half_made pms_has_it pms_knows_key pms_list_changing pms_lists_too_much pms_not_encrypted pms_payment_not_possible
+    pms_reference_not_shown pms_scope_too_small pms_still_working
+    """.split()
+) | {CANCELLED_IN_PMS, LEASE_LOST, LOOKS_ALIKE, REFUSED_IN_WORDS, SEARCH_UNPROVEN}
+"""Reasons that concern one reservation, the account's settings or this process. Every other reason of this port means that the PMS,
+or the connection to it, is failing."""
 
 OVERLOADED: Final = frozenset(
-    {"pms_connect_timed_out", "pms_throttled", "pms_timed_out", "pms_timed_out_reading", "pms_unavailable"}
+    "pms_connect_timed_out pms_throttled pms_timed_out pms_timed_out_reading pms_unavailable".split()
 )
-"""Reasons of `Deferred` and `InDoubt` by which a PMS shows that it is overloaded."""
+"""Reasons by which a PMS shows that it is overloaded."""
+
+
+# --- how an account's PMS is reached ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +116,12 @@ class Pace(Protocol):
 
     def hold_off(self, seconds: float) -> None:
         """The PMS asked for a pause."""
-        ...
 
 
 class _Unpaced:
-    def requested(self) -> None:
-        pass
+    def requested(self) -> None: ...
 
-    def hold_off(self, seconds: float) -> None:
-        pass
+    def hold_off(self, seconds: float) -> None: ...
 
 
 UNPACED: Final[Pace] = _Unpaced()
@@ -157,6 +140,82 @@ class ClientTls:
 
 SYSTEM_TLS: Final = ClientTls()
 """No TLS settings of the account's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What an authorization server granted to an account, in the clear: in memory only. `expires_at`: when the access token ends,
+    None if that is not known. `granted_at`: by the clock of the process that asked; None where nothing depends on it."""
+
+    access_token: str = field(repr=False)
+    refresh_token: str | None = field(default=None, repr=False)
+    expires_at: datetime | None = None
+    granted_at: datetime | None = None
+
+    def as_text(self) -> str:
+        """To be sealed, and read again by `from_text`."""
+        moments = {"expiresAt": self.expires_at, "grantedAt": self.granted_at}
+        return to_json({"accessToken": self.access_token, "refreshToken": self.refresh_token, **moments}).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        parts: dict[str, Any] = from_json(text)
+        moments = (parts["expiresAt"], parts.get("grantedAt"))
+        ends, granted = (None if moment is None else datetime.fromisoformat(moment) for moment in moments)
+        return cls(parts["accessToken"], parts["refreshToken"], ends, granted)
+
+
+Ask = Callable[[Grant | None], Awaitable[Grant]]
+"""Asks the authorization server for the grant that follows the one given; None where there was none yet. What it raises goes
+through `renew`, and nothing is changed."""
+
+
+class GrantsUnavailable(Exception):
+    """Grants could not be read or kept, so that none may be used."""
+
+
+class Grants(Protocol):
+    """Keeps one grant for each account: access tokens that expire, refresh tokens that change at every use. Raises
+    `GrantsUnavailable`."""
+
+    async def current(self, account_id: str) -> Grant | None:
+        """The latest that is known; may be a little older than what another process has."""
+
+    async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:
+        """The grant that follows `used`: the one that somebody else renewed meanwhile, or else what `ask` brings, kept for good
+        before it is returned. At most one `ask` for an account is under way, in all processes together."""
+
+
+class LentGrant:
+    """`Grants` that has one grant of somebody else's, for who must not renew it: a refresh token that is asked for and lost is lost
+    to its owner too."""
+
+    def __init__(self, grant: Grant | None) -> None:
+        self._grant = grant
+
+    async def current(self, account_id: str) -> Grant | None:  # noqa: ARG002 - the port's
+        return self._grant
+
+    async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:  # noqa: ARG002 - the port's
+        raise GrantsUnavailable("the access token was lent, and is not renewed here")
+
+
+class MemoryGrants:
+    """`Grants` of this process alone, forgotten with it: enough where no refresh token changes."""
+
+    def __init__(self) -> None:
+        self._grants: dict[str, Grant] = {}
+        self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def current(self, account_id: str) -> Grant | None:
+        return self._grants.get(account_id)
+
+    async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:
+        async with self._asking[account_id]:
+            known = self._grants.get(account_id)
+            if known is None or known == used:
+                known = self._grants[account_id] = await ask(known or used)
+            return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +275,9 @@ class Preview(Protocol):
 
     async def rehearse(self, connection: AccountConnection, booking: Booking) -> Rehearsal:
         """The requests that creating `booking` would make. Raises `UnknownKind` and `BadOptions`."""
-        ...
 
     def losses(self, connection: AccountConnection) -> Sequence[Loss]:
         """The fields of requests that do not reach that PMS. Empty if the account's settings are wrong: they may be repaired."""
-        ...
 
 
 class Pms(Protocol):
@@ -232,35 +289,26 @@ class Pms(Protocol):
     def while_held(self, held: Callable[[], bool]) -> "Pms":
         """The same, for a push that may lose its right to send: `held` is called before each request. Once it returns
         False, nothing more is sent, and the operation is deferred (`LEASE_LOST`), unless its outcome was decided before."""
-        ...
 
     async def create(self, booking: Booking) -> Outcome:
         """Ask the PMS, once, to make `booking`. Returns within the push time-out; cancelling it leaves it in doubt."""
-        ...
 
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
         """As `create`, for at most `max_per_create` at once: an outcome for each, in their order."""
-        ...
 
     async def find(self, booking: Booking) -> LookupOutcome:
         """Look for a reservation that carries `booking.reference`. Only with `find_by_reference`."""
-        ...
 
     async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
         """Cancel the PMS's reservation with that id, made for `booking` (given without its card). Only with the capability
         `cancel`. Safe to repeat."""
-        ...
 
 
 class PmsDirectory(Protocol):
     """The kinds of PMS that this process can talk to."""
 
-    def kinds(self) -> Sequence[str]: ...
-
     def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
         """The published limits of that kind, for an account with these options; none for a kind that is not registered."""
-        ...
 
     def connect(self, connection: AccountConnection) -> Pms:
         """The PMS behind `connection`; cheap, opens nothing by itself. Raises `UnknownKind` and `BadOptions`."""
-        ...

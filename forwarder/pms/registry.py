@@ -15,10 +15,10 @@ from typing import Any, Final
 import structlog
 from pydantic import BaseModel, ValidationError
 
+from forwarder.pms.accounts import CODED, PAGES
 from forwarder.pms.adapter import AdapterKind
-from forwarder.pms.built_in import CODED, PAGES
-from forwarder.pms.faults import faults_of
 from forwarder.pms.fields import FieldTable
+from forwarder.pms.mapping.document import faults_of
 from forwarder.pms.port import AccountConnection, BadOptions, Capabilities, Limits, UnknownKind
 from forwarder.process.clock import Clock
 from forwarder.process.loading import load
@@ -147,7 +147,7 @@ def check_options(kind: str, options: Mapping[str, Any], registry: Registry | No
     except ValidationError as error:
         # Without the input: an option may be a secret that was put in the wrong place.
         details = error.errors(include_input=False, include_url=False)
-        faults = faults_of(details, options, lambda _: (), lambda *_: "")
+        faults = faults_of(details, options)
         raise BadOptions("; ".join(f"{'.'.join(map(str, loc)) or 'options'}: {said}" for loc, said in faults)) from None
 
 

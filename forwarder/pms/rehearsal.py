@@ -16,13 +16,20 @@ from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
 from pydantic_core import from_json
 
 from forwarder.pms.adapter import Adapter, RehearsingAdapter, StandIn
-from forwarder.pms.auth.grants import Grant, LentGrant
 from forwarder.pms.fields import FieldTable
 from forwarder.pms.http.client import Request, Send, destination_of
-from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import outcome_of
-from forwarder.pms.http.response import Response
-from forwarder.pms.port import AccountConnection, BadOptions, Loss, Rehearsal, ShownRequest, UnknownKind
+from forwarder.pms.http.response import NoResponse, NotSent, Response
+from forwarder.pms.port import (
+    AccountConnection,
+    BadOptions,
+    Grant,
+    LentGrant,
+    Loss,
+    Rehearsal,
+    ShownRequest,
+    UnknownKind,
+)
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking

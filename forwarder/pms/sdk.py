@@ -5,15 +5,33 @@ A kind of PMS is a class that `Adapter` describes. See docs/guides/write-an-adap
 """
 
 from forwarder.pms.adapter import Adapter, AdapterKind, BatchAdapter, Kind, NoOptions, RehearsingAdapter, StandIn
-from forwarder.pms.auth.authorization import Authorization, granted, no_token
-from forwarder.pms.auth.grants import Grant, Grants
-from forwarder.pms.fields import SPECIFIED, Fate, FieldTable, InNotes, LeftOut, Refused, SentAs
-from forwarder.pms.guests import Headcount, country_code, first_and_last, headcount
+from forwarder.pms.auth import Authorization, granted, no_token
+from forwarder.pms.fields import (
+    SPECIFIED,
+    Fate,
+    FieldTable,
+    Headcount,
+    InNotes,
+    LeftOut,
+    Refused,
+    SentAs,
+    country_code,
+    first_and_last,
+    headcount,
+)
 from forwarder.pms.http.client import Request, Send, bearer, credential_header, path_segment
-from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, says_no, unexpected
-from forwarder.pms.http.response import Headers, Response, bounded, hold_off_asked, read_object, retry_after
-from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
+from forwarder.pms.http.response import (
+    Headers,
+    NoResponse,
+    NotSent,
+    Response,
+    bounded,
+    hold_off_asked,
+    read_object,
+    retry_after,
+)
+from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Grant, Grants, Limit, Limits
 from forwarder.pms.responses.record import (
     Echo,
     amount,

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from forwarder.observability.logging import LogFormat
-from forwarder.pms.encryption import Plaintext
+from forwarder.pms.accounts import Plaintext
 from forwarder.reservation.checks.card_numbers import CardNumbersInText
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.tenancy.access import DEFAULT_PER_MINUTE

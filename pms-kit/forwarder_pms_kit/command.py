@@ -24,9 +24,8 @@ from forwarder.operate.command import credential_from, open_deployment, options_
 from forwarder.operate.output import AsJson, Failed, Table, WrongUsage, note, progress, say, show, show_json
 from forwarder.operate.tenants.accounts import FAILED, account_of, open_prober
 from forwarder.pms.accounts import connection_of
-from forwarder.pms.auth.grants import LentGrant
 from forwarder.pms.mapping.model import SOURCES, PmsMapping, source_of
-from forwarder.pms.port import BadOptions
+from forwarder.pms.port import BadOptions, LentGrant
 from forwarder.pms.registry import check_options, registered
 from forwarder.tenancy.port import Account, CannotOpen
 from forwarder.tenancy.sealing import of_credential

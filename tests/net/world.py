@@ -26,8 +26,7 @@ from forwarder.oversight.restored import RecoveryCheck
 from forwarder.pms.accounts import target_of
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import Held, PushPolicy, Request, Reuse
-from forwarder.pms.http.errors import NoResponse, NotSent, connection_lost, unreachable
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.response import NoResponse, NotSent, Response, connection_lost, unreachable
 from forwarder.pms.port import LEASE_LOST, AccountConnection
 from forwarder.pms.registry import registered
 from forwarder.pms.rehearsal import Previews

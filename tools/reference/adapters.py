@@ -4,8 +4,8 @@ format of a mapping."""
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from forwarder.pms.accounts import page_text
 from forwarder.pms.adapter import AdapterKind
-from forwarder.pms.built_in import page_text
 from forwarder.pms.fields import SPECIFIED, SentAs, becomes
 from forwarder.pms.mapping.kind import MappedKind
 from forwarder.pms.mapping.model import SOURCES, PmsMapping, counted, source_of

@@ -18,7 +18,7 @@ from forwarder.assembly.roles.role import (
 from forwarder.http.health import Health
 from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.oversight.restored import LOOKED_AT, RecoveryCheck
-from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
+from forwarder.pms.auth import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import Traces, open_directory
 from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.registry import registered

@@ -14,8 +14,7 @@ from forwarder.operate.output import AsJson, Failed, Shown, listed, picked, say
 from forwarder.operate.submissions.bulk import Yes, agreed
 from forwarder.operate.submissions.search import RequestId, not_found
 from forwarder.operate.tenants.accounts import open_pms
-from forwarder.pms.accounts import connection_of, is_same_pms, target_of
-from forwarder.pms.built_in import traits_of
+from forwarder.pms.accounts import connection_of, is_same_pms, target_of, traits_of
 from forwarder.pms.port import BadOptions, Pms, PmsDirectory, UnknownKind
 from forwarder.reservation.booking import booking_of
 from forwarder.reservation.evidence import ANOTHER_PMS, Push

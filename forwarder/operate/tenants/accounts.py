@@ -16,11 +16,9 @@ from urllib.parse import urlsplit
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.roles.worker import grants_of
 from forwarder.oversight.audit import Audit
-from forwarder.pms.accounts import connection_of
-from forwarder.pms.auth.shared_grants import credential_digest
-from forwarder.pms.built_in import traits_of
+from forwarder.pms.accounts import Plaintext, connection_of, is_encrypted, traits_of
+from forwarder.pms.auth import credential_digest
 from forwarder.pms.directory import open_directory
-from forwarder.pms.encryption import Plaintext, is_encrypted
 from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.http.connect import trust_of
 from forwarder.pms.port import SEARCH_UNPROVEN, SYSTEM_TLS, BadOptions, ClientTls, PmsDirectory, UnknownKind

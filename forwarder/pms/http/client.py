@@ -13,17 +13,25 @@ import ssl
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import SystemRandom
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote, unquote_to_bytes
 
 import httpx
-from msgspec import Struct
 
 from forwarder.observability.tracing.context import TRACEPARENT, trace_headers
-from forwarder.pms.http.errors import NoResponse, NotSent, invalid_address
-from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Headers, Response, hold_off_asked, may_ask_for_pause
+from forwarder.observability.tracing.tracer import Kind, Tracer
+from forwarder.pms.http.response import (
+    MAX_RESPONSE_BYTES,
+    Headers,
+    NoResponse,
+    NotSent,
+    Response,
+    hold_off_asked,
+    invalid_address,
+    may_ask_for_pause,
+)
 from forwarder.pms.port import UNPACED, Pace
 from forwarder.process.clock import Clock
 from forwarder.reservation.value import value
@@ -42,6 +50,7 @@ _DEFAULTS: Final = (
 """Header lines that a request has unless it brings its own, by their names in lower case."""
 _ANNOUNCED_IF_EMPTY: Final = {"POST", "PUT", "PATCH"}
 _TRACEPARENT: Final = TRACEPARENT.encode()
+_FAILED: Final = 400
 _VISIBLE_ASCII = re.compile(rb"[\x21-\x7e]+")
 _DOT_SEGMENTS = {"", ".", ".."}
 _OF_A_QUERY: Final = "!$%&'()*+,;:@/?=~[]"
@@ -79,13 +88,8 @@ def with_trace(request: Request, trace: str) -> Request:
     """`request` as a part of `trace`; other headers, signatures among them, are unchanged. `tracestate` is not sent: it belongs to
     the caller's own systems."""
     (_, parent), *_ = trace_headers(trace)
-    request = without_trace(request)
-    return replace(request, headers=(*request.headers, (_TRACEPARENT, parent.encode())))
-
-
-def without_trace(request: Request) -> Request:
-    """`request` as a part of nothing."""
-    return replace(request, headers=tuple(each for each in request.headers if each[0].lower() != _TRACEPARENT))
+    others = tuple(each for each in request.headers if each[0].lower() != _TRACEPARENT)
+    return replace(request, headers=(*others, (_TRACEPARENT, parent.encode())))
 
 
 def path_segment(identifier: str) -> str | None:
@@ -230,69 +234,91 @@ def always() -> bool:
 
 
 class PmsClient:
-    """The HTTP client that all pushes share, over one transport. Belongs to the event loop of its first push."""
+    """The HTTP client that all pushes share, over one transport. Belongs to the event loop of its first push. `tracer`: records
+    each request in its trace; `forward`: the PMS is sent that trace."""
 
-    def __init__(self, transport: Transport, clock: Clock, policy: PushPolicy) -> None:
-        self._transport = transport
-        self._clock = clock
-        self._policy = policy
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        policy: PushPolicy,
+        tracer: Tracer | None = None,
+        *,
+        forward: bool = True,
+    ) -> None:
+        self._transport, self._clock, self._policy = transport, clock, policy
+        self._tracer, self._forward = tracer, forward
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def push(
-        self,
-        pace: Pace = UNPACED,
-        held: Callable[[], bool] = always,
-        reuse: Reuse | None = None,
-        trace: str | None = None,
+        self, pace: Pace = UNPACED, held: Held = always, reuse: Reuse | None = None, trace: str | None = None
     ) -> Send:
         """The `Send` for the requests of one push, whose time starts now. Call it in the running loop. `pace` hears of each request
-        before it is sent, and of each response that asks for a pause. A request made when `held` returns False
-        raises `NotSent`. The caller ends `reuse` afterwards. `trace`: the `traceparent` of each request."""
+        before it is sent, and of each response that asks for a pause. A request made when `held` returns False raises `NotSent`.
+        The caller ends `reuse` afterwards. `trace`: what each request is a part of."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()  # once: it is a system call
         deadline = self._loop.time() + self._policy.push_seconds
-        return _Push(self._transport, self._clock, self._policy, self._loop, deadline, pace, held, reuse, trace).send
+        exchange: Send = partial(self._transport.exchange, deadline=deadline, held=held, reuse=reuse)
+        if self._tracer is not None:
+            exchange = partial(self._recorded, exchange, self._tracer, trace)
+        return partial(self._send, exchange, self._loop, deadline, pace, trace if self._forward else None)
 
-
-class _Push(Struct, frozen=True, eq=False):
-    transport: Transport
-    clock: Clock
-    policy: PushPolicy
-    loop: asyncio.AbstractEventLoop
-    deadline: float
-    pace: Pace
-    held: Held
-    reuse: Reuse | None
-    trace: str | None
-
-    async def send(self, request: Request) -> Response:
-        if self.trace is not None:
-            request = with_trace(request, self.trace)
-        tries, longest_pause = 0, self.policy.max_pause_seconds / 2
+    async def _send(
+        self,
+        exchange: Send,
+        loop: asyncio.AbstractEventLoop,
+        deadline: float,
+        pace: Pace,
+        trace: str | None,
+        request: Request,
+    ) -> Response:
+        if trace is not None:
+            request = with_trace(request, trace)
+        tries, longest_pause = 0, self._policy.max_pause_seconds / 2
         while True:
-            if self.loop.time() >= self.deadline:
+            if loop.time() >= deadline:
                 raise NotSent("push_timed_out", "The time for one push had run out before this was sent.")
-            self.pace.requested()
+            pace.requested()
             tries += 1
             try:
-                response = await self.transport.exchange(request, self.deadline, self.held, self.reuse)
+                response = await exchange(request)
             except NotSent as error:
                 pause = _RANDOM.uniform(0.0, longest_pause)
-                too_late = self.loop.time() + pause >= self.deadline
-                if not error.passing or tries >= self.policy.max_tries or too_late:
+                if not error.passing or tries >= self._policy.max_tries or loop.time() + pause >= deadline:
                     raise
             except NoResponse as error:
                 error.status = 0 if request.method == "GET" else error.status
                 raise
             else:
-                return self._received(response)
-            await self.clock.sleep(pause)
-            longest_pause = self.policy.max_pause_seconds
+                if may_ask_for_pause(response) and (seconds := hold_off_asked(response, self._clock.now())) > 0.0:
+                    pace.hold_off(seconds)
+                if len(response.content) > MAX_RESPONSE_BYTES:
+                    detail = f"The PMS answered with more than {MAX_RESPONSE_BYTES} bytes."
+                    raise NoResponse("pms_answer_too_large", detail, response.status_code)
+                return response
+            await self._clock.sleep(pause)
+            longest_pause = self._policy.max_pause_seconds
 
-    def _received(self, response: Response) -> Response:
-        if may_ask_for_pause(response) and (seconds := hold_off_asked(response, self.clock.now())) > 0.0:
-            self.pace.hold_off(seconds)
-        if len(response.content) > MAX_RESPONSE_BYTES:
-            detail = f"The PMS answered with more than {MAX_RESPONSE_BYTES} bytes."
-            raise NoResponse("pms_answer_too_large", detail, response.status_code)
-        return response
+    async def _recorded(self, exchange: Send, tracer: Tracer, trace: str | None, request: Request) -> Response:
+        origin = destination_of(request.url).origin
+        # No path: it may hold a credential, or name a guest.
+        attributes: dict[str, str | int] = {
+            "http.request.method": request.method,
+            "server.address": origin.host,
+            "server.port": origin.port,
+            "url.scheme": "https" if origin.tls else "http",
+        }
+        span = tracer.start(request.method, Kind.CLIENT, trace, attributes)
+        try:
+            response = await exchange(with_trace(request, span.trace) if self._forward else request)
+        except BaseException as error:
+            span.fail(error.reason if isinstance(error, NotSent | NoResponse) else type(error).__name__)
+            raise
+        else:
+            span.note({"http.response.status_code": response.status_code})
+            if response.status_code >= _FAILED:
+                span.fail(str(response.status_code))
+            return response
+        finally:
+            span.end()

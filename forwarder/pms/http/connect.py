@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import certifi
 
 from forwarder.pms.http.client import Origin
-from forwarder.pms.http.errors import not_trusted, refused_certificate, unreachable
+from forwarder.pms.http.response import not_trusted, refused_certificate, unreachable
 from forwarder.pms.port import BadOptions, ClientTls
 
 _HEAD_START_SECONDS: Final = 0.25

@@ -16,8 +16,16 @@ from typing import Final, Self, cast
 
 from forwarder.pms.http.client import Held, Origin, Request, Reuse, destination_of, encoded
 from forwarder.pms.http.connect import connect, is_refusal
-from forwarder.pms.http.errors import NoResponse, NotSent, connection_lost, refused_certificate, unreachable
-from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response, ResponseReader
+from forwarder.pms.http.response import (
+    MAX_RESPONSE_BYTES,
+    NoResponse,
+    NotSent,
+    Response,
+    ResponseReader,
+    connection_lost,
+    refused_certificate,
+    unreachable,
+)
 from forwarder.pms.port import LEASE_LOST
 
 _Keeping = tuple[Origin, str | None, ssl.SSLContext | None]

@@ -12,8 +12,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
-from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.response import Response, read_object, retry_after
+from forwarder.pms.http.response import NoResponse, NotSent, Response, read_object, retry_after
 from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.pms.responses.record import discreet
 from forwarder.pms.responses.refusals import never_a_no, outcome_of_meaning

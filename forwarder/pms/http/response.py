@@ -9,6 +9,13 @@
     X-Five-Min-Limit-Remaining, -Resets-In         Beds24, as it is served
 
 A header that cannot be read, or makes no sense, is ignored: the PMS will say so again.
+
+Also why a request brought no response. Whether anything was sent is decided by these two, and nowhere else:
+
+    NotSent      nothing reached the PMS                        → Deferred
+    NoResponse   bytes may have, and no whole response came     → InDoubt
+
+Their texts are shortened and rid of long runs of digits, and quote no address and no header: these may hold a password.
 """
 
 import codecs
@@ -24,7 +31,7 @@ from typing import Any, Final
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from forwarder.http.fields import MAX_RETRY_AFTER, charset_of, read_retry_after
-from forwarder.pms.http.errors import NoResponse, broke_protocol, connection_lost
+from forwarder.pms.responses.record import shortened
 from forwarder.reservation.json_text import read_json
 from forwarder.reservation.parsing import http_date, moment, number, whole_number
 from forwarder.reservation.value import value
@@ -64,6 +71,63 @@ _NAMES: Final = frozenset({_STANDARD, *(name for pair in _PAIRS for name in pair
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _REMAINING = re.compile(rb";\s*r=(\d{1,15})\s*(?:;|$)")
 _RESETS_IN = re.compile(rb";\s*t=(\d{1,15})\s*(?:;|$)")
+
+
+# --- no response ---
+
+
+class NotSent(Exception):
+    """Nothing reached the PMS. `passing`: another try within seconds may succeed. `retry_after_seconds`: as of `Deferred`."""
+
+    def __init__(
+        self, reason: str, detail: str, *, passing: bool = False, retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(reason, detail)
+        self.reason, self.detail = reason, detail
+        self.passing, self.retry_after_seconds = passing, retry_after_seconds
+
+
+class NoResponse(Exception):
+    """Something may have reached the PMS, and no whole response came back. `status`: of the response that began, unless a GET's;
+    0 for none."""
+
+    def __init__(self, reason: str, detail: str, status: int = 0) -> None:
+        super().__init__(reason, detail)
+        self.reason, self.detail, self.status = reason, detail, status
+
+
+def unreachable(why: str) -> NotSent:
+    """No connection to the PMS was made, or it had ended before anything was written."""
+    return NotSent("pms_unreachable", f"No connection to the PMS: {shortened(why)}.", passing=True)
+
+
+def not_trusted(why: str) -> NotSent:
+    """The certificate that the PMS showed is not believed: of another name, of an authority that is not trusted, or expired."""
+    return NotSent("pms_not_trusted", f"The PMS's certificate is not trusted: {shortened(why)}.")
+
+
+def refused_certificate() -> NotSent:
+    """The PMS ended the handshake over our certificate, or over the lack of one."""
+    detail = "The PMS wants a client certificate: the account has none, or one that the PMS does not take."
+    return NotSent("pms_refused_certificate", detail)
+
+
+def invalid_address(detail: str) -> NotSent:
+    """Nothing that HTTP can carry or reach; only a change of the account's settings helps."""
+    return NotSent("pms_address_invalid", detail)
+
+
+def broke_protocol(why: str) -> NoResponse:
+    """The response is not HTTP."""
+    return NoResponse("pms_broke_protocol", f"The PMS was sent the request; its answer is not HTTP: {shortened(why)}.")
+
+
+def connection_lost(why: str) -> NoResponse:
+    """The connection ended, or was ended, before the response was whole."""
+    return NoResponse("pms_connection_lost", f"The connection was lost before the PMS had answered: {shortened(why)}.")
+
+
+# --- a response, and the pause it asks for ---
 
 
 @value(frozen=True, slots=True)
@@ -167,6 +231,9 @@ def _seconds_until(text: str, now: datetime) -> float:
 
 def _sensible(seconds: float) -> float:
     return seconds if 0.0 < seconds <= _ABSURD_SECONDS else 0.0
+
+
+# --- read off a connection ---
 
 
 class ResponseReader:

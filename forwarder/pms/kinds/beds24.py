@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 
 from forwarder.pms import sdk
-from forwarder.pms.built_in import page_text
+from forwarder.pms.accounts import page_text
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.document import load_document
 from forwarder.pms.mapping.model import PmsMapping

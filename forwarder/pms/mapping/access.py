@@ -23,13 +23,11 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
-from forwarder.pms.auth.authorization import Authorization, granted, no_token
-from forwarder.pms.auth.grants import Grant
+from forwarder.pms.auth import Authorization, granted, no_token
 from forwarder.pms.http.client import Request, Send, bearer, credential_header, destination_of
-from forwarder.pms.http.errors import NotSent
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.response import NotSent, Response
 from forwarder.pms.mapping.parts import Condition, HeaderName, Scalar, Table, Text, nonsense
-from forwarder.pms.port import AccountConnection
+from forwarder.pms.port import AccountConnection, Grant
 from forwarder.process.clock import Clock
 
 SignedPart = Literal["method", "path", "query", "timestamp", "nonce", "bodySha256", "key"]

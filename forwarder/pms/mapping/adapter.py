@@ -10,7 +10,6 @@ from pydantic_core import to_json
 from forwarder.pms.adapter import StandIn
 from forwarder.pms.fields import FieldTable
 from forwarder.pms.http.client import Request, Send
-from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import (
     harmless,
     is_ambiguous,
@@ -19,7 +18,7 @@ from forwarder.pms.http.outcomes import (
     refused_in_words,
     unexpected,
 )
-from forwarder.pms.http.response import Response, hold_off_asked, retry_after
+from forwarder.pms.http.response import NoResponse, NotSent, Response, hold_off_asked, retry_after
 from forwarder.pms.mapping.access import Credentials
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.operations import (

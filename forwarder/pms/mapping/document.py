@@ -4,16 +4,17 @@ It does not guess as YAML 1.1 does: `no`, `on` and dates are texts. Duplicate na
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from forwarder.pms.faults import Loc, faults_of
-from forwarder.pms.mapping.values import nearest
+from forwarder.pms.mapping.values import nearest, path_of
 
 M = TypeVar("M", bound=BaseModel)
+
+Loc = tuple[int | str, ...]
 
 _DEEPEST: Final = 32
 _LONGEST: Final = 200_000
@@ -57,7 +58,7 @@ def load_document(text: str, model: type[M]) -> M:
         return model.model_validate(value)
     except ValidationError as error:
         details, said = error.errors(include_input=False, include_url=False), []
-        for loc, fault in faults_of(details, value, lambda at: _names_at(model, at), nearest):
+        for loc, fault in faults_of(details, value, model):
             place = ".".join(map(str, loc))
             # Of the part, or of the closest part around it.
             line = next(lines[loc[:end]] for end in range(len(loc), -1, -1) if loc[:end] in lines)
@@ -96,18 +97,13 @@ def _value(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> 
             return node.value
 
 
-def _names_at(model: type[BaseModel], loc: Loc) -> list[str]:
+def _names_at(model: type[BaseModel] | None, loc: Loc) -> list[str]:
     """The names that are allowed in the table there, as far as they are known."""
-    current: type[BaseModel] | None = model
     for part in loc:
-        if current is None:
-            return []
-        if isinstance(part, int):
-            continue
-        field = next((field for name, field in current.model_fields.items() if (field.alias or name) == part), None)
-        if field is not None:
-            current = _model_in(field.annotation)
-    return [] if current is None else [field.alias or name for name, field in current.model_fields.items()]
+        fields = {} if model is None else {field.alias or name: field for name, field in model.model_fields.items()}
+        if part in fields:
+            model = _model_in(fields[str(part)].annotation)
+    return [] if model is None else [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
@@ -118,3 +114,89 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
         if (found := _model_in(part)) is not None:
             return found
     return None
+
+
+# --- errors of a mapping, or of an account's options, in the words of their documentation rather than pydantic's ---
+
+_A_TABLE: Final = "a table of names and values"
+_FORMS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type", "mapping_type"), _A_TABLE),
+    **dict.fromkeys(("tuple_type", "list_type", "frozen_set_type", "set_type"), "a list, such as [a, b]"),
+    "string_type": "a text",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+}
+_BOUNDS: Final[Mapping[str, str]] = {
+    "greater_than_equal": "must be {ge:g} or more",
+    "greater_than": "must be more than {gt:g}",
+    "less_than_equal": "must be {le:g} or less",
+    "less_than": "must be less than {lt:g}",
+    "string_too_short": "must have {min_length} or more characters",
+    "string_too_long": "must have {max_length} characters or fewer",
+    "too_short": "must have {min_length} or more items",
+    "too_long": "must have {max_length} items or fewer",
+    "string_pattern_mismatch": "must match the regular expression {pattern}",
+    "missing": "is required",
+}
+
+
+def faults_of(
+    details: Iterable[Mapping[str, Any]], value: Any, model: type[BaseModel] | None = None
+) -> list[tuple[Loc, str]]:
+    """The place of each fault in `value`, as it was written, and what would be right there, with the nearest word that `model`
+    knows. The forms that one value may have are one fault."""
+    found: dict[Loc, list[str]] = {}
+    for detail in details:
+        loc, inside = _as_written(value, tuple(part for part in detail["loc"] if part != "[key]"), str(detail["type"]))
+        words = _words(detail, loc, given_at(value, loc), model)
+        if words not in found.setdefault(loc, []):
+            found[loc].append(words)
+        if not inside and len(found[loc]) > 1:  # one of several forms that the value may have
+            found[loc] = [f"must be {' or '.join(each.removeprefix('must be ') for each in found[loc])}"]
+    return [(loc, words) for loc, each in found.items() for words in each]
+
+
+def _words(detail: Mapping[str, Any], loc: Loc, given: Any, model: type[BaseModel] | None) -> str:
+    kind, context = str(detail["type"]), detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"there is no {loc[-1]} here{nearest(str(loc[-1]), _names_at(model, loc[:-1]))}"
+    if kind in ("literal_error", "enum"):
+        choices = [one.strip("'") for one in str(context["expected"]).replace(" or ", ", ").split(", ")]
+        hint = nearest(given, choices) if isinstance(given, str) and model is not None else ""
+        return f"must be one of {', '.join(choices)}{hint if 'did you mean' in hint else ''}"
+    if kind in _BOUNDS:
+        return _BOUNDS[kind].format_map(context)
+    if kind not in _FORMS:
+        return str(detail["msg"])
+    words = f"must be {_FORMS[kind]}"
+    if _FORMS[kind] == _A_TABLE and isinstance(given, str) and given.startswith("$"):
+        first = next(iter(_names_at(model, loc)), "name")
+        words += f", such as {{{first}: {path_of(given)}}}; a path is written without $"
+    return words
+
+
+def _as_written(value: Any, loc: Loc, kind: str) -> tuple[Loc, bool]:
+    """The place without what pydantic adds to it: the position of a single value that was written without a list, and the names of
+    the forms that a value may have. Also whether it added no such form."""
+    written: list[int | str] = []
+    for number, part in enumerate(loc, 1):
+        if isinstance(part, int) and not isinstance(value, list):
+            continue
+        if isinstance(value, Mapping) and part not in value and not (kind == "missing" and number == len(loc)):
+            return tuple(written), False
+        if not isinstance(value, Mapping | list):
+            return tuple(written), False
+        written.append(part)
+        value = given_at(value, (part,))
+    return tuple(written), True
+
+
+def given_at(value: Any, loc: Loc) -> Any:
+    """The value at that place; None if there is none."""
+    for part in loc:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field, ValidationError, create_model
 
+from forwarder.pms.accounts import page_text
 from forwarder.pms.adapter import Adapter, AdapterKind, Kind, NoOptions
-from forwarder.pms.built_in import page_text
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.document import DocumentFault, load_document
 from forwarder.pms.mapping.model import PmsMapping

@@ -9,8 +9,19 @@ from urllib.parse import urlencode
 
 from pydantic_core import to_json
 
-from forwarder.pms.fields import SPECIFIED, Fate, FieldTable, InNotes, LeftOut, Refused, SentAs, as_text, value_of
-from forwarder.pms.guests import first_and_last, headcount
+from forwarder.pms.fields import (
+    SPECIFIED,
+    Fate,
+    FieldTable,
+    InNotes,
+    LeftOut,
+    Refused,
+    SentAs,
+    as_text,
+    first_and_last,
+    headcount,
+    value_of,
+)
 from forwarder.pms.http.client import Request, path_segment
 from forwarder.pms.mapping.model import FromOption, PmsMapping
 from forwarder.pms.mapping.operations import Create, Operation, notes_field

@@ -13,9 +13,7 @@ from pydantic import AfterValidator, BaseModel
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from forwarder.pms.faults import path_of
-from forwarder.pms.fields import as_text
-from forwarder.pms.guests import code_of, first_and_last, headcount
+from forwarder.pms.fields import as_text, code_of, first_and_last, headcount
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.parsing import days_later, decimal
 from forwarder.reservation.request import (
@@ -44,6 +42,11 @@ MISSING: Final = Missing.MISSING
 def is_path(text: str) -> bool:
     """Whether `text` is a path of one or more steps."""
     return all(_STEP.fullmatch(step) for step in text.split("."))
+
+
+def path_of(jsonpath: str) -> str:
+    """A JSONPath (`$.data[0].id`) as a path of ours (`data.0.id`)."""
+    return jsonpath.removeprefix("$").replace("['", ".").replace("']", "").replace("[", ".").replace("]", "").strip(".")
 
 
 def _checked(path: str) -> str:

@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.pms.accounts import connection_of, same_before, target_of
-from forwarder.pms.built_in import traits_of
+from forwarder.pms.accounts import connection_of, same_before, target_of, traits_of
 from forwarder.pms.port import UNPACED, BadOptions, Capabilities, Pace, Pms, PmsDirectory, UnknownKind
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Where, contained

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic_core import from_json
 
+from forwarder.pms.accounts import traits_of
 from forwarder.pms.adapter import Adapter
-from forwarder.pms.built_in import traits_of
 from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, Refused, SentAs, line_of, words_for
 from forwarder.pms.http.client import Request
 from forwarder.pms.port import AccountConnection

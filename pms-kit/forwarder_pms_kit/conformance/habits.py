@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from pydantic_core import from_json, to_json
 
 from forwarder.pms.http.client import Held, Request, Reuse, Transport
-from forwarder.pms.http.errors import connection_lost, unreachable
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.response import Response, connection_lost, unreachable
 from forwarder.process.clock import Clock
 from forwarder_pms_kit.conformance.faults import TRAP, Break, Instead, of_body, say
 

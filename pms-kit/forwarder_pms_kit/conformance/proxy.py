@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 
 from forwarder.pms.http.client import Request, Reuse, Transport
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
-from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.response import Headers, Response
+from forwarder.pms.http.response import Headers, NoResponse, NotSent, Response
 from forwarder_pms_kit.conformance.faults import TRAP, Again, Break, Disruption, Instead
 
 _HOP_BY_HOP: Final = frozenset(b"connection content-length host keep-alive transfer-encoding accept-encoding".split())

@@ -9,9 +9,8 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from forwarder.pms.auth.grants import Grants, MemoryGrants
 from forwarder.pms.http.connect import trust_of
-from forwarder.pms.port import SYSTEM_TLS, ClientTls
+from forwarder.pms.port import SYSTEM_TLS, ClientTls, Grants, MemoryGrants
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import CardDetails
 

@@ -11,11 +11,10 @@ from typing import Any, Final, Literal, TypeVar
 from unittest import SkipTest
 
 from forwarder.pms import sdk
-from forwarder.pms.auth.grants import MemoryGrants
+from forwarder.pms.accounts import Plaintext
 from forwarder.pms.directory import open_directory
-from forwarder.pms.encryption import Plaintext
 from forwarder.pms.http.client import PushPolicy, Transport
-from forwarder.pms.port import LOOKS_ALIKE, UNPACED, Pace, Pms, PmsDirectory
+from forwarder.pms.port import LOOKS_ALIKE, UNPACED, MemoryGrants, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry
 from forwarder.pms.rehearsal import table_of
 from forwarder.process.clock import SystemClock

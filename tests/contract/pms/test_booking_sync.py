@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper, credential_digest
+from forwarder.pms.auth import RenewalTimes, SharedGrantKeeper, credential_digest
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection, Pms, PmsDirectory
 from forwarder.process.clock import SystemClock

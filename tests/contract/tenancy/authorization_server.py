@@ -4,8 +4,8 @@ import asyncio
 import itertools
 from datetime import UTC, datetime
 
-from forwarder.pms.auth.grants import Grant
-from forwarder.pms.http.errors import NotSent
+from forwarder.pms.http.response import NotSent
+from forwarder.pms.port import Grant
 
 FIRST = "refresh-0"
 ENDS = datetime(2027, 1, 1, 2, tzinfo=UTC)

@@ -9,8 +9,8 @@ import sys
 
 import httpx
 
-from forwarder.pms.auth.grants import Grant
-from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
+from forwarder.pms.auth import RenewalTimes, SharedGrantKeeper
+from forwarder.pms.port import Grant
 from forwarder.process.clock import SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of

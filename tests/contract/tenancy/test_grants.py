@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.pms.auth.grants import Grant, GrantsUnavailable
-from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper, SharedGrants, credential_digest
-from forwarder.pms.http.errors import NotSent
+from forwarder.pms.auth import RenewalTimes, SharedGrantKeeper, SharedGrants, credential_digest
+from forwarder.pms.http.response import NotSent
+from forwarder.pms.port import Grant, GrantsUnavailable
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import TenancyUnavailable

@@ -455,7 +455,7 @@ READ_THEIR_OWN: Final = {
     "forwarder/ingress/publish/duplicates.py",
     "forwarder/notifier/posting.py",
     "forwarder/operate/submissions/search.py",
-    "forwarder/pms/auth/grants.py",
+    "forwarder/pms/port.py",
     "forwarder/pms/mapping/values.py",
     "forwarder/pms/mapping/parts.py",
     "forwarder/query/pages.py",

@@ -8,8 +8,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.pms.http.errors import NoResponse
-from forwarder.pms.http.response import ResponseReader
+from forwarder.pms.http.response import NoResponse, ResponseReader
 from tests.support.profile import Profile, lives
 
 MOST = 2_000

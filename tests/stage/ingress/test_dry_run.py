@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.pms.built_in import traits_of
+from forwarder.pms.accounts import traits_of
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import KINDS
 from forwarder.pms.rehearsal import requests_of

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.responses import card_data
-from forwarder.pms.responses.card_data import without_card_data
+from forwarder.pms.responses import record
+from forwarder.pms.responses.record import clean, without_card_data
 from forwarder.reservation.checks.card_numbers import digits_of
 from forwarder.reservation.outcome import Confirmed, InDoubt
 from tests.support.cards import ESCAPED, NUMBER, SPELLINGS
@@ -98,12 +98,12 @@ async def test_a_large_record_is_looked_through_beside_the_loop(monkeypatch: pyt
         threads.add(threading.current_thread() is threading.main_thread())
         return without_card_data(outcome, asked)
 
-    monkeypatch.setattr(card_data, "without_card_data", noting)
+    monkeypatch.setattr(record, "without_card_data", noting)
     line = {"name": "4 " * 128, "type": f"for {NUMBER}", "total": 1}
     large = Confirmed("R1", {"finances": {"fee": {"totalFee": 1, "breakdown": [line] * 200}}})
-    cleaned = await card_data.clean(large, booking())
+    cleaned = await clean(large, booking())
     assert cleaned == without_card_data(large, booking())
     assert NUMBER not in str(cleaned)
     assert threads == {False}
-    await card_data.clean(Confirmed("R1", {"notes": "ok"}), booking())
+    await clean(Confirmed("R1", {"notes": "ok"}), booking())
     assert threads == {False, True}

@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
-from forwarder.pms.http.errors import NoResponse
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.response import NoResponse, Response
 from forwarder_pms_kit.conformance.faults import TRAP, Break, Disruption, Fault, say
 from forwarder_pms_kit.conformance.proxy import FaultyProxy, faulty_proxy
 from tests.support.cases import for_each

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.built_in import traits_of
+from forwarder.pms.accounts import traits_of
 from forwarder.reservation.booking import Booking, apply_rules
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails, Operation, SealedCard

@@ -5,9 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from forwarder.pms.auth.grants import Grant, MemoryGrants
 from forwarder.pms.directory import open_directory
-from forwarder.pms.port import AccountConnection, Pms
+from forwarder.pms.port import AccountConnection, Grant, MemoryGrants, Pms
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, Rejected
 from forwarder.simulator.world import World
 from forwarder_pms_kit.simulators import simulator_app

@@ -7,8 +7,15 @@ import httpx
 
 from forwarder.pms.http.client import Held, Request, Reuse
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
-from forwarder.pms.http.errors import NoResponse, NotSent, broke_protocol, connection_lost, invalid_address, unreachable
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.response import (
+    NoResponse,
+    NotSent,
+    Response,
+    broke_protocol,
+    connection_lost,
+    invalid_address,
+    unreachable,
+)
 from forwarder.pms.port import LEASE_LOST
 
 Handler = Callable[[httpx.Request], httpx.Response] | Callable[[httpx.Request], Coroutine[None, None, httpx.Response]]

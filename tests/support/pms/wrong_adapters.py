@@ -16,8 +16,7 @@ from pydantic_core import from_json
 from forwarder.pms.adapter import NoOptions
 from forwarder.pms.fields import FieldTable, LeftOut
 from forwarder.pms.http.client import Request, Send
-from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.response import NoResponse, NotSent, Response
 from forwarder.pms.kinds.generic import GenericAdapter
 from forwarder.pms.port import AccountConnection, Capabilities
 from forwarder.process.clock import Clock

@@ -15,8 +15,8 @@ import httpx
 import pytest
 import uvloop
 
+from forwarder.pms.accounts import Plaintext
 from forwarder.pms.directory import open_directory
-from forwarder.pms.encryption import Plaintext
 from forwarder.pms.port import SYSTEM_TLS, AccountConnection, BadOptions, ClientTls, PmsDirectory
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Confirmed, Deferred, Outcome

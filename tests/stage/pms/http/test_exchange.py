@@ -7,8 +7,7 @@ import pytest
 
 from forwarder.pms.http.client import PmsClient, PushPolicy, Request, destination_of, encoded
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
-from forwarder.pms.http.errors import NoResponse
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.response import NoResponse, Response
 from forwarder.process.clock import SystemClock
 from tests.support.cases import for_each
 from tests.support.network.raw_server import Caller, raw_server

@@ -7,8 +7,7 @@ from contextlib import closing
 import pytest
 
 from forwarder.pms.http.connections import ConnectionPool
-from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.response import NoResponse, NotSent, Response
 from tests.support.network.patience import once_met
 from tests.support.network.raw_server import Caller, Script
 from tests.support.network.transports import CREATED, Way, ask

@@ -10,9 +10,8 @@ from pydantic_core import from_json
 
 from forwarder.pms.http.client import PmsClient, PushPolicy, Request
 from forwarder.pms.http.connections import ConnectionPool
-from forwarder.pms.http.errors import NoResponse
 from forwarder.pms.http.outcomes import outcome_of
-from forwarder.pms.http.response import MAX_RESPONSE_BYTES
+from forwarder.pms.http.response import MAX_RESPONSE_BYTES, NoResponse
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import InDoubt
 from tests.support.network.raw_server import Caller, Script, raw_server

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from forwarder.pms.http.connections import ConnectionPool
-from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.response import NoResponse, NotSent
 from tests.support.network.raw_server import Caller, Script
 from tests.support.network.transports import CREATED, Way, ask
 

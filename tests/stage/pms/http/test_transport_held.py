@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
-from forwarder.pms.http.errors import NotSent
+from forwarder.pms.http.response import NotSent
 from forwarder.pms.port import LEASE_LOST
 from tests.support.network.raw_server import Caller, raw_server
 from tests.support.network.transports import CREATED, Way, ask

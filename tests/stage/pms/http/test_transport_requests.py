@@ -7,7 +7,7 @@ import pytest
 from pydantic_core import from_json
 
 from forwarder.pms.http.connections import ConnectionPool
-from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.response import NoResponse, NotSent
 from tests.support.network.raw_server import Caller, RawServer
 from tests.support.network.transports import CREATED, Way, ask
 

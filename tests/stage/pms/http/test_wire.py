@@ -10,9 +10,8 @@ import pytest
 
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import Held, PmsClient, PushPolicy, Request, Reuse, Transport, bearer, path_segment
-from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import outcome_of
-from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response
+from forwarder.pms.http.response import MAX_RESPONSE_BYTES, NoResponse, NotSent, Response
 from forwarder.pms.port import LEASE_LOST, AccountConnection
 from forwarder.reservation.outcome import Absent, Deferred, InDoubt, Outcome
 from tests.support.cases import for_each

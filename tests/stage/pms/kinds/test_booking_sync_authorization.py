@@ -8,9 +8,8 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
-from forwarder.pms.auth.grants import Grant, MemoryGrants
 from forwarder.pms.directory import open_directory
-from forwarder.pms.port import AccountConnection
+from forwarder.pms.port import AccountConnection, Grant, MemoryGrants
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock

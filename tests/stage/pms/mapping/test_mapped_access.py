@@ -11,13 +11,11 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from forwarder.pms.auth.grants import Grant, MemoryGrants
 from forwarder.pms.http.client import Request
-from forwarder.pms.http.errors import NotSent
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.response import NotSent, Response
 from forwarder.pms.kinds.generic import GENERIC
 from forwarder.pms.mapping.adapter import MappedAdapter
-from forwarder.pms.port import AccountConnection, BadOptions
+from forwarder.pms.port import AccountConnection, BadOptions, Grant, MemoryGrants
 from forwarder.pms.registry import check_options
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 import httpx
 import pytest
 
-from forwarder.pms.guests import code_of
+from forwarder.pms.fields import code_of
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, Rejected
 from tests.support.cases import for_each

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.pms.built_in import traits_of
+from forwarder.pms.accounts import traits_of
 from forwarder.pms.mapping.kind import MappedKind, shipped
 from forwarder.pms.mapping.model import SOURCES, counted, source_of
 from forwarder.pms.mapping.values import CARD_FIELDS

@@ -1,4 +1,6 @@
-"""Grants that all processes of a deployment share, so that a refresh token that changes at every use is never lost.
+"""Access tokens: as requests use them, renewed before they end and once when the PMS no longer takes one; and how all processes of
+a deployment share an account's grants, so that a refresh token that changes at every use is never lost. An adapter says how its
+authorization server is asked, and how its PMS says that a token has ended.
 
 One renewal of an account, in all processes together:
 
@@ -19,24 +21,126 @@ its grant.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Self, TypeVar
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from forwarder.pms.auth.grants import Ask, Grant, GrantsUnavailable
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictStr, ValidationError
+
+from forwarder.pms.http.client import Request, Send
+from forwarder.pms.http.outcomes import harmless, unexpected
+from forwarder.pms.http.response import NoResponse, NotSent, Response, hold_off_asked
+from forwarder.pms.port import Ask, Grant, Grants, GrantsUnavailable
 from forwarder.process.clock import Clock
+from forwarder.reservation.parsing import decimal
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 
 if TYPE_CHECKING:
     from forwarder.tenancy.sql.grants import GrantRow, SqlGrants
+
+AskServer = Callable[[Grant | None, Send], Awaitable[Grant]]
+"""Asks the authorization server for the grant that follows the one given. Raises `NotSent` where it gives none."""
+
+_NOT_LET_IN = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+MARGIN: Final = timedelta(seconds=60)
+"""A token that ends within this is renewed before it is used: a request may be on its way for a while."""
+
+
+def is_unauthorized(response: Response) -> bool:
+    """The usual word for a token that is not taken."""
+    return response.status_code == HTTPStatus.UNAUTHORIZED
+
+
+@dataclass(frozen=True, slots=True)
+class Authorization:
+    """One account's. Nothing of what was asked with a refused token was done by the PMS, so that it is safe to ask again.
+
+    `min_seconds`: for how long a token is not replaced, even if the PMS refuses it: where it gives out few a day, and means
+    something else by the same status.
+    """
+
+    account_id: str
+    grants: Grants
+    clock: Clock
+    ask: AskServer
+    ended: Callable[[Response], bool] = field(default=is_unauthorized, kw_only=True)
+    min_seconds: float = field(default=0.0, kw_only=True)
+
+    async def send(self, build: Callable[[str], Request], send: Send) -> Response:
+        """The response to the request that `build` makes for an access token. Raises what `send` raises, and `NotSent` where no
+        token can be had."""
+        try:
+            grant = await self.grants.current(self.account_id)
+        except GrantsUnavailable as error:
+            raise _grants_unavailable(error) from error
+        if grant is None or (grant.expires_at is not None and grant.expires_at <= self.clock.now() + MARGIN):
+            grant = await self._renewed(grant, send)
+        response = await send(build(grant.access_token))
+        min_life = timedelta(seconds=self.min_seconds)
+        fresh = grant.granted_at is not None and self.clock.now() < grant.granted_at + min_life
+        if fresh or not self.ended(response):
+            return response
+        renewed = await self._renewed(grant, send)
+        return await send(build(renewed.access_token))
+
+    async def _renewed(self, used: Grant | None, send: Send) -> Grant:
+        try:
+            return await self.grants.renew(self.account_id, used, lambda latest: self.ask(latest, send))
+        except GrantsUnavailable as error:
+            raise _grants_unavailable(error) from error
+        except NoResponse as error:  # from the authorization server, which books nothing
+            raise NotSent(error.reason, error.detail) from error
+
+
+def _grants_unavailable(error: GrantsUnavailable) -> NotSent:
+    return NotSent("grants_unavailable", f"The account's access token could not be read or kept: {error}.")
+
+
+def no_token(response: Response, now: datetime) -> NotSent:
+    """Why there is none. RFC 6749 (section 5.2) words a credential that is not accepted as 400 or 401."""
+    if response.status_code in _NOT_LET_IN:
+        detail = f"The PMS gives no access token for the account's credential (HTTP {response.status_code})."
+        return NotSent("pms_unauthorized", detail)
+    outcome = harmless(unexpected(response, now))
+    wait = outcome.retry_after_seconds or hold_off_asked(response, now) or None
+    return NotSent(outcome.reason, outcome.detail, retry_after_seconds=wait)
+
+
+class _Token(BaseModel):
+    model_config = ConfigDict(hide_input_in_errors=True, str_strip_whitespace=True)
+
+    access_token: StrictStr = Field(min_length=1, validation_alias=AliasChoices("access_token", "accessToken", "token"))
+    refresh_token: Any = None
+    expires_in: Any = Field(None, validation_alias=AliasChoices("expires_in", "expiresIn"))
+
+
+_LONGEST_LIFE: Final = 366 * 24 * 3600
+
+
+def granted(response: Response, refresh_token: str | None, now: datetime) -> Grant:
+    """The grant in the response of an authorization server; what else is in it must not lose the tokens. `refresh_token`: stays in
+    force if the response brings no other. Raises `NotSent` if there is no token in it."""
+    try:
+        token = _Token.model_validate_json(response.json_text)
+    except ValidationError:
+        raise NotSent("pms_answer_not_understood", "The authorization server's answer holds no token.") from None
+    life, renewed = decimal(token.expires_in), token.refresh_token
+    ends = now + timedelta(seconds=float(life)) if life is not None and 0 < life <= _LONGEST_LIFE else None
+    following = renewed if isinstance(renewed, str) and renewed else refresh_token
+    return Grant(token.access_token, following, ends, granted_at=now)
+
+
+# --- grants that all processes of a deployment share ---
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalTimes:
-    """How long processes wait for each other's renewals. Times are in seconds.
+    """How long processes wait for each other's renewals, in seconds.
 
     `wait_seconds`: how long one waits for another's renewal before it gives up for now. `ask_seconds`: the longest that an `ask`
     may take. `overtake_seconds`: how long a claim is seen unchanged before it is overtaken; longer than an `ask` and its
@@ -50,7 +154,7 @@ class RenewalTimes:
 
     @classmethod
     def within(cls, push_seconds: float) -> Self:
-        """Those that fit a push time-out."""
+        """That fit a push time-out."""
         return cls(wait_seconds=push_seconds / 3, ask_seconds=push_seconds, overtake_seconds=2 * push_seconds + 15.0)
 
 
@@ -58,9 +162,7 @@ class SharedGrantKeeper:
     """The grants of a deployment, by the credential that they were obtained with."""
 
     def __init__(self, rows: "SqlGrants", clock: Clock, times: RenewalTimes) -> None:
-        self._rows = rows
-        self._clock = clock
-        self._times = times
+        self._rows, self._clock, self._times = rows, clock, times
         self._kept: dict[str, SharedGrants] = {}
 
     def under(self, credential: str) -> "SharedGrants":
@@ -81,10 +183,7 @@ class SharedGrants:
     caller does not cancel the renewal, because the server's answer must not be lost."""
 
     def __init__(self, rows: "SqlGrants", credential: str, clock: Clock, times: RenewalTimes) -> None:
-        self._rows = rows
-        self._credential = credential
-        self._clock = clock
-        self._times = times
+        self._rows, self._credential, self._clock, self._times = rows, credential, clock, times
         self._claimant = secrets.token_hex(8)
         self._known: dict[str, Grant] = {}
         self._renewing: dict[str, asyncio.Task[Grant]] = {}

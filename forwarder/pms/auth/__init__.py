@@ -1,1 +1,0 @@
-"""Access tokens: getting, renewing and sharing them among processes. Touches the PMS's authorization server."""
