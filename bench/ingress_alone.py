@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message
 
-from forwarder.http.admission import Admission
 from forwarder.http.health import Health, health_routes
+from forwarder.http.messages import Admission
 from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.routes import ingress_routes
@@ -18,10 +18,9 @@ from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, SimilarSubmission, StoredSubmission
 from forwarder.store.lists.reader import Reader
 from forwarder.tenancy.access import Access
-from forwarder.tenancy.api_keys import new_token, token_hash
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.limits import RateLimits
-from forwarder.tenancy.port import Account, ApiKey
+from forwarder.tenancy.port import Account, ApiKey, new_token, token_hash
 from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, Publisher

@@ -81,12 +81,11 @@ MODULES: Final = {
         [f"{_STORE}/test_cancellations.py"],
         [f"{_STORE}/test_retention.py", f"{_STORE}/test_cancellation_elsewhere.py", f"{_STORE}/test_repairs.py"],
     ],
-    "ingress/publish/publisher.py": [
+    "ingress/publisher.py": [
         [f"{_INGRESS}/test_acceptance.py", f"{_RESENDING}/test_resending.py"],
         [f"{_INGRESS}/bulk", f"{_INGRESS}/test_duplicates.py", f"{_INGRESS}/test_admission.py"],
+        [_RESENDING],
     ],
-    "ingress/publish/idempotency.py": [[_RESENDING], [f"{_INGRESS}/bulk"]],
-    "ingress/publish/duplicates.py": [[f"{_INGRESS}/test_duplicates.py"], [_RESENDING, f"{_INGRESS}/bulk"]],
 }
 """The modules below `forwarder`, each with the groups of tests that are run against its mutants, one group after the other until
 one fails: first the module's own, then those of others that rely on its behaviour."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, get_args
 from urllib.parse import quote
 
-from forwarder.http.admission import Admission
+from forwarder.http.messages import Admission
 from forwarder.observability.tracing.tracer import Tracer
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, SystemClock

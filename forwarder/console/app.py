@@ -1,20 +1,30 @@
-"""The console's routes."""
+"""The console's routes, and its first page: what is wrong, throughput, and the state of each account's PMS; of all that, what can
+be read."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.routing import Route
 
+from forwarder.console.accounts import AccountPages
+from forwarder.console.dead_letters import DeadLetterPages
 from forwarder.console.guard import SIGN_IN, Guard, View, Visit
-from forwarder.console.pages.accounts import AccountPages
-from forwarder.console.pages.dead_letters import DeadLetterPages
-from forwarder.console.pages.overview import OverviewPage
-from forwarder.console.pages.records import AuditPages, TopicPages, WebhookPages
-from forwarder.console.pages.submissions import SubmissionPages
+from forwarder.console.records import AuditPages, TopicPages, WebhookPages
 from forwarder.console.responses import HOME, Page, redirect, static_route
-from forwarder.console.service import ConsoleParts
+from forwarder.console.service import AWAY_SECONDS, ConsoleParts, Recent
+from forwarder.console.submissions import SubmissionPages
 from forwarder.http.messages import Response, Routes
+from forwarder.operate.deployment.conditions import findings_of
+from forwarder.operate.deployment.status import DeploymentStatus
+from forwarder.operate.deployment.throughput import AccountOutcomes, Flow, FlowNow, PmsState, pms_states
+from forwarder.oversight.backlog import AccountBacklog
+from forwarder.store.deployment import RunningProcess
 from forwarder.tenancy.port import NotKnown
+from forwarder.topics.port import LogUnavailable
 
 
 def console_routes(parts: ConsoleParts) -> Routes:
@@ -65,3 +75,99 @@ async def _unknown(_visit: Visit) -> Page:
 
 async def _home(_request: Request) -> Response:
     return redirect(HOME)
+
+
+_NAMED: Final = 20
+_ROWS: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _AccountRow:
+    backlog: AccountBacklog
+    outcomes: AccountOutcomes
+    pms: PmsState | None
+
+    @property
+    def failed(self) -> int:
+        return sum(each.count for each in self.backlog.failed)
+
+    @property
+    def rank(self) -> tuple[bool, int, int, int]:
+        """The sort key: accounts with the most urgent problems have the highest."""
+        work = self.backlog.work
+        left_alone = self.pms is not None and self.pms.left_alone > 0
+        return (left_alone, work.in_doubt + self.failed, work.pending, self.outcomes.kinds.total())
+
+
+class OverviewPage:
+    """The overview. Without Kafka it has no throughput and lag; without the database no backlog, accounts and processes."""
+
+    def __init__(self, parts: ConsoleParts) -> None:
+        self._parts = parts
+        backend = parts.backend
+        self._flow = Flow(backend.log, backend.settings.topics, backend.clock)
+        self._recent = Recent(self._read, backend.clock)
+
+    async def show(self, _visit: Visit) -> Page:
+        status, flow = await self._recent.get()
+        rows = _rows(status, flow)
+        attention = findings_of(status)
+        return Page(
+            "overview.html",
+            {
+                "flow": flow,
+                "grafana": self._parts.backend.settings.environment.grafana_url,
+                "log": status.log,
+                "work": None if status.store is None else status.store.work,
+                "accounts": rows[:_ROWS],
+                "more_accounts": max(len(rows) - _ROWS, 0),
+                "now": status.at,
+                "processes": [] if status.store is None else _runs(status.store.processes, status.at),
+                "attention": attention[:_NAMED],
+                "unnamed": max(len(attention) - _NAMED, 0),
+                "pending": sum(row.backlog.work.pending for row in rows),
+                "in_doubt": sum(row.backlog.work.in_doubt for row in rows),
+                "oldest": min((at for row in rows if (at := row.backlog.work.oldest_pending_at)), default=None),
+            },
+        )
+
+    async def _read(self) -> tuple[DeploymentStatus, FlowNow | None]:
+        async def flow() -> FlowNow | None:
+            try:
+                async with asyncio.timeout(AWAY_SECONDS):
+                    return await self._flow.read()
+            except (LogUnavailable, TimeoutError):
+                return None
+
+        return await asyncio.gather(self._parts.status.read(), flow())
+
+
+def _rows(status: DeploymentStatus, flow: FlowNow | None) -> list[_AccountRow]:
+    if status.store is None or status.store.work is None:
+        return []
+    outcomes: Mapping[str, AccountOutcomes] = {} if flow is None else flow.outcomes
+    pms: Mapping[str, PmsState] = pms_states(status.store.processes, status.at)
+    rows = [
+        _AccountRow(each, outcomes.get(each.account_id, AccountOutcomes()), pms.get(each.account_id))
+        for each in status.store.work.accounts
+    ]
+    return sorted(rows, key=lambda row: row.rank, reverse=True)
+
+
+def _runs(processes: Sequence[RunningProcess], now: datetime) -> Sequence[Mapping[str, Any]]:
+    """Processes of one role and version."""
+    groups: dict[tuple[str, str, str], list[RunningProcess]] = {}
+    for each in processes:
+        groups.setdefault((each.role, each.version, each.revision), []).append(each)
+    return [
+        {
+            "role": role,
+            "version": version,
+            "revision": revision,
+            "count": len(them),
+            "silent": sum(each.silent(now) for each in them),
+            "since": min(each.started_at for each in them),
+            "hosts": sorted({each.host for each in them}),
+        }
+        for (role, version, revision), them in sorted(groups.items())
+    ]

@@ -1,9 +1,14 @@
-"""The console's process, and the parts that its pages use."""
+"""The console's process, the parts that its pages use, and a cache for pages that refresh themselves: all viewers share one
+reading."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+import structlog
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.parts import webhooks_of
@@ -12,9 +17,14 @@ from forwarder.http.messages import Routes
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.operate.deployment.status import StatusReader
 from forwarder.process.addresses import is_local
+from forwarder.process.clock import Clock
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loading import load
 from forwarder.process.supervision import Stop
 from forwarder.settings import BadSettings, Settings
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.topics.port import LogUnavailable
 from forwarder.topics.signing import MessageSigner
 
 AWAY_SECONDS: Final = 5.0
@@ -61,3 +71,80 @@ async def open_console(backend: Backend) -> Routes:
     # Imported here: it needs the packages of the extra `console`.
     routes: Routes = load("forwarder.console.app:console_routes")(parts)
     return routes
+
+
+_FRESH_SECONDS: Final = 4.0
+_KEPT_SECONDS: Final = 30.0
+
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class Recent(Generic[T]):
+    """The latest result of `read`. A result a few seconds old is refreshed in the background; only the first caller, or one
+    after a long pause, waits. Raises the errors of `read`."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]], clock: Clock) -> None:
+        self._read = read
+        self._clock = clock
+        self._reading = asyncio.Lock()
+        self._latest: tuple[float, T] | None = None
+        self._changed_at = float("-inf")
+        self._refreshing: asyncio.Task[None] | None = None
+        self._awaited: asyncio.Task[T] | None = None
+
+    async def get(self) -> T:
+        if self._latest is not None and self._is_recent(_KEPT_SECONDS):
+            if not self._is_recent(_FRESH_SECONDS) and (self._refreshing is None or self._refreshing.done()):
+                self._refreshing = asyncio.create_task(self._refresh())
+            return self._latest[1]
+        async with self._reading:
+            if not self._is_recent(_FRESH_SECONDS):
+                await self._renew()
+            assert self._latest is not None  # noqa: S101 - just read
+            return self._latest[1]
+
+    async def within(self, seconds: float) -> T | None:
+        """As `get`; None if that takes longer. The reading then continues for the next caller."""
+        if self._awaited is None:
+            self._awaited = asyncio.create_task(self.get())
+            self._awaited.add_done_callback(self._over)
+        awaited = self._awaited
+        await asyncio.wait([awaited], timeout=seconds)
+        return awaited.result() if awaited.done() else None
+
+    @property
+    def age_seconds(self) -> float:
+        """The age of the latest result, counted from the start of its reading."""
+        return float("inf") if self._latest is None else self._clock.monotonic() - self._latest[0]
+
+    def forget(self) -> None:
+        """After a change: the next caller waits for a reading that begins after it."""
+        self._changed_at = self._clock.monotonic()
+
+    def _is_recent(self, seconds: float) -> bool:
+        return self._latest is not None and self._latest[0] >= self._changed_at and self.age_seconds < seconds
+
+    async def _renew(self) -> None:
+        began = self._clock.monotonic()
+        self._latest = (began, await self._read())
+
+    def _over(self, awaited: asyncio.Task[T]) -> None:
+        self._awaited = None
+        if not awaited.cancelled() and (error := awaited.exception()) is not None:
+            _not_refreshed(error)
+
+    async def _refresh(self) -> None:
+        try:
+            await self._renew()
+        except FAULTS as error:  # the next caller reads again, and gets the error of that
+            self._latest = None
+            _not_refreshed(error)
+
+
+def _not_refreshed(error: BaseException) -> None:
+    if isinstance(error, StoreUnavailable | TenancyUnavailable | LogUnavailable):
+        _log.info("console.not_refreshed", error=str(error))
+    else:
+        contained(Where.CONSOLE, error)

@@ -25,35 +25,26 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forwarder.http.admission import PLACE, Admission, Place
-from forwarder.http.connection_limits import (
-    HEAD_TOO_LARGE,
-    MAX_HEAD_BYTES,
-    LimitedProtocol,
-)
-from forwarder.http.connections import ConnectionLimits, Connections
+from forwarder.http.connection_limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES, LimitedProtocol
+from forwarder.http.connections import ConnectionLimits, Connections, ServerTls, accept_secured
 from forwarder.http.health import ALWAYS_ANSWERED
 from forwarder.http.messages import (
     ADDED,
+    PLACE,
     PUBLIC_URL,
+    Admission,
     DirectEndpoint,
     Header,
+    Place,
     Response,
     Routes,
     client_address,
     new_request_id,
     problem_response,
 )
-from forwarder.http.tls import ServerTls, accept_secured
 from forwarder.observability.logging import bind_log_context
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
-from forwarder.observability.tracing.context import (
-    TRACEPARENT,
-    TRACESTATE,
-    read_trace,
-    trace_headers,
-    trace_id_of,
-)
+from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers, trace_id_of
 from forwarder.observability.tracing.tracer import Kind, Span, Tracer, ending
 from forwarder.process.clock import Clock
 from forwarder.process.supervision import BACKLOG, Stop

@@ -1,2 +1,2 @@
-"""STAGE 1: HTTP → topic. Accepts reservations once they are safe on the log. `routes` has the addresses, `guard` what all
-pass, `submit` the main flow."""
+"""STAGE 1: HTTP → topic. Accepts reservations once they are safe on the log. `routes` has the addresses, what all
+pass and the main flow."""

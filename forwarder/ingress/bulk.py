@@ -15,28 +15,36 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from forwarder.http.admission import place_of
-from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response
+from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response, place_of
 from forwarder.ingress.bulk_items import Item, begins_array, elements, lines, looks_like_lines, read_element, read_line
-from forwarder.ingress.dry_run import DRY_RUN, DryRun, asks_for_dry_run, dry_run
-from forwarder.ingress.losses import CallerWarning
-from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms, read_terms
+from forwarder.ingress.caller_warnings import CallerWarning
+from forwarder.ingress.message import (
+    DRY_RUN,
+    DryRun,
+    NewSubmission,
+    SubmissionBuilder,
+    Terms,
+    asks_for_dry_run,
+    dry_run,
+    read_terms,
+)
 from forwarder.ingress.parts import IngressParts
-from forwarder.ingress.problems import (
+from forwarder.ingress.publisher import SubmissionPublisher
+from forwarder.ingress.responses import (
     BULK_MEDIA_TYPE,
     INVALID_BULK_SIZE,
     KEYS_OF_ITEMS,
     NDJSON_AS_JSON,
     NOT_AN_ARRAY,
     OVERLOADED,
+    Receipt,
     bulk_too_large,
     malformed_json,
+    receipt_json,
+    receipt_warnings,
     refusal,
     unread_body,
 )
-from forwarder.ingress.publish.idempotency import Receipt
-from forwarder.ingress.publish.publisher import SubmissionPublisher
-from forwarder.ingress.receipts import receipt_json, receipt_warnings
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.checks.faults import MalformedJson

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from pydantic_core import from_json
 
-from forwarder.ingress.problems import ITEM_TOO_LARGE, invalid_item, malformed_json, validation_failed
+from forwarder.ingress.responses import ITEM_TOO_LARGE, invalid_item, malformed_json, validation_failed
 from forwarder.reservation.checks.card_numbers import find, may_hold
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import MAX_ITEM_BYTES, RESERVATION, ItemReading, read_item

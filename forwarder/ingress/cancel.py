@@ -14,7 +14,6 @@ from typing import Final
 import structlog
 from pydantic_core import to_json
 
-from forwarder.http.fields import Wait, read_wait
 from forwarder.http.messages import (
     JSON_BODY,
     NO_STORE,
@@ -28,11 +27,12 @@ from forwarder.http.messages import (
     problem_response,
     retry_after,
 )
-from forwarder.ingress.card_text import CardTextCheck
-from forwarder.ingress.losses import CallerWarning
+from forwarder.http.parameters import Wait, read_wait
+from forwarder.ingress.caller_warnings import CallerWarning, CardTextCheck
 from forwarder.ingress.message import caller_trace
 from forwarder.ingress.parts import IngressParts
-from forwarder.ingress.problems import (
+from forwarder.ingress.publisher import RecentSubmissions
+from forwarder.ingress.responses import (
     LOG_UNAVAILABLE,
     NO_SUBMISSION,
     OVERLOADED,
@@ -43,9 +43,8 @@ from forwarder.ingress.problems import (
     too_large_for_log,
     unread_body,
     validation_failed,
+    with_warnings,
 )
-from forwarder.ingress.publish.duplicates import RecentSubmissions
-from forwarder.ingress.receipts import with_warnings
 from forwarder.observability.metrics import PUBLISH_SECONDS, submissions
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.shares import Shares

@@ -1,35 +1,32 @@
-"""Builds the submission to publish from a valid request and the terms in its headers: identified, its card sealed and masked.
-No I/O."""
+"""Builds the submission to publish from a valid request and the terms in its headers: identified, its card sealed and masked. Or
+its dry run: the requests that the PMS would get, and the refusals of the integration's rules. No I/O."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
 from forwarder.http.messages import HttpRequest
-from forwarder.ingress.card_text import CardTextCheck
-from forwarder.ingress.losses import CallerWarning, Losses
-from forwarder.ingress.problems import CARDS_UNAVAILABLE, implausible
+from forwarder.http.parameters import parameters_of
+from forwarder.ingress.caller_warnings import CallerWarning, CardTextCheck, Losses, connection_to
+from forwarder.ingress.responses import CARDS_UNAVAILABLE, implausible
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace
 from forwarder.pms.accounts import traits_of
+from forwarder.pms.port import BadOptions, Preview, Rehearsal, UnknownKind
 from forwarder.process.clock import iso
-from forwarder.reservation.booking import refusal
+from forwarder.reservation.booking import booking_of, refusal, refusals
 from forwarder.reservation.checks.card_numbers import digits_of, masked
 from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.duplicates import NaturalKey, contents_of, transaction_of
+from forwarder.reservation.outcome import Deferred, Rejected
 from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.request import (
-    BookingEngineRequest,
-    CardDetails,
-    Operation,
-    SealedCard,
-)
+from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.request import BookingEngineRequest, CardDetails, Operation, SealedCard
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
 from forwarder.reservation.usual import AnyRequest, UsualRequest, write_usual
 from forwarder.tenancy.access import Caller
@@ -49,14 +46,14 @@ _DEADLINE = re.compile(r"[1-9][0-9]{0,17}")
 
 INVALID_KEY: Final = catalogue.INVALID_KEY.problem(
     f'The Idempotency-Key is one string in double quotes, such as "order-42", of 1 to {_MAX_KEY_LENGTH} printable ASCII '
-    "characters; it may also come without the quotes.",
+    "characters; it may also come without the quotes."
 )
 TWO_KEYS: Final = catalogue.INVALID_KEY.problem(
-    "The header Idempotency-Key came more than once, with different values. Send one.",
+    "The header Idempotency-Key came more than once, with different values. Send one."
 )
 INVALID_DEADLINE: Final = catalogue.INVALID_DEADLINE.problem(
     "The Forward-Deadline is one whole number of seconds in plain digits, such as 300, from 1 to "
-    f"{MAX_DEADLINE_SECONDS}, and comes once.",
+    f"{MAX_DEADLINE_SECONDS}, and comes once."
 )
 
 
@@ -275,3 +272,92 @@ def canonical_form(request: AnyRequest, published: bytes) -> bytes:
             number = to_json(given)
             published = published.replace(b'"%b":%b' % (name, number), b'"%b":"%b"' % (name, number))
     return published
+
+
+DRY_RUN: Final = "dryRun"
+"""The query parameter that requests a dry run."""
+
+_REFERENCE: Final = "the-request-id"
+"""Placeholder for the request id, our reference at the PMS: a dry run has none."""
+
+
+def asks_for_dry_run(request: HttpRequest) -> bool | Problem:
+    """Whether the query has `dryRun=true`; the problem if the value is invalid."""
+    if not request.scope["query_string"]:
+        return False
+    given = set(parameters_of(request.scope).get(DRY_RUN, ("false",)))
+    if given in ({"true"}, {"false"}):
+        return "true" in given
+    if len(given) > 1:
+        code, detail = "contradictory", "is given more than once, with different values"
+    else:
+        code, detail = "invalid_value", "must be true or false"
+    return catalogue.INVALID_QUERY.problem(f"dryRun {detail}.", faults=(Fault("/dryRun", code, detail),))
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """The result of a dry run. `refused`: the refusals of all rules, and any other certain obstacle. `rehearsal`: the requests that
+    would be sent, None if something is refused."""
+
+    account: Account
+    refused: tuple[Problem, ...]
+    warnings: tuple[CallerWarning, ...] = ()
+    rehearsal: Rehearsal | None = None
+
+    @property
+    def success(self) -> bool:
+        """Whether it would be accepted."""
+        return not self.refused
+
+    def as_json(self) -> dict[str, Any]:
+        """`accountPaused`: a submission would wait until the account is resumed."""
+        would_send = None
+        if self.rehearsal is not None:
+            shown = [
+                {"method": request.method, "path": request.path, "mediaType": request.media_type, "body": request.body}
+                for request in self.rehearsal.requests
+            ]
+            would_send = {"requests": shown, "assumed": list(self.rehearsal.assumed)}
+        return {
+            "dryRun": True,
+            "accountKind": self.account.kind,
+            "accountPaused": self.account.paused,
+            "wouldSend": would_send,
+            "refusals": [problem.as_json() for problem in self.refused],
+            "warnings": [warning.as_json() for warning in self.warnings],
+        }
+
+
+async def dry_run(
+    builder: SubmissionBuilder, preview: Preview, account: Account, read: Reading, check: Plausibility, now: datetime
+) -> DryRun | Problem:
+    """Applies the account's rules to `read`, and adds the requests that would be sent, or the obstacle that is sure to prevent
+    them. Or returns the problem that precludes the rules. Calls no PMS."""
+    card = card_of(read.request)
+    checked = builder.card_text.check(read.request, published_form(read.request, card), account.skipped_checks)
+    if problem := implausible(check, read.request) or checked.refused:
+        return problem
+    reservation, traits = from_json(checked.published), traits_of(account.kind)
+    refused = tuple(refusals(traits, reservation, card, now))
+    tried = DryRun(account, refused, (*checked.warnings, *builder.losses.warnings(account, read)))
+    if refused:
+        return tried
+    try:
+        booking = booking_of(traits, _REFERENCE, reservation, card)
+        rehearsal = await preview.rehearse(connection_to(account), booking)
+    except (UnknownKind, BadOptions) as error:
+        return replace(tried, refused=(_not_delivered(str(error)),))
+    match rehearsal.outcome:
+        case Rejected(problem=problem):
+            return replace(tried, refused=(replace(problem, request_id=None),))
+        case Deferred(detail=detail):
+            return replace(tried, refused=(_not_delivered(detail),))
+        case _:
+            return replace(tried, rehearsal=rehearsal)
+
+
+def _not_delivered(why: str) -> Problem:
+    return catalogue.DELIVERY_FAILED.problem(
+        f"As the account is set now, this would wait, and fail at its deadline. {why}"
+    )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from forwarder.http.admission import Admission
+from forwarder.http.messages import Admission
 from forwarder.oversight.audit import Audit
 from forwarder.pms.port import Preview
 from forwarder.process.clock import Clock

@@ -1,30 +1,281 @@
-"""The ingress over HTTP: its addresses, and the guard of each: authentication, admission, the rate limit of the key."""
+"""The ingress over HTTP: its addresses, the guard of each (authentication, admission, the rate limit of the key), and the main
+flow.
+
+An admitted submission: read the terms → validate → identify and seal → publish → respond; its metrics and log event. A repeat under
+the same idempotency key gets the first one's receipt instead of being published again.
+"""
 
 from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
 from typing import Final, Protocol
 
+import structlog
+from pydantic_core import to_json
 from starlette import types
 from starlette.routing import Route
 
-from forwarder.http.admission import PLACE, Place
-from forwarder.http.messages import HttpRequest, Response, Routes, client_address, problem_response
-from forwarder.http.query_string import refuse_unknown
+from forwarder.http.messages import (
+    JSON_BODY,
+    NO_STORE,
+    PLACE,
+    BodyFault,
+    HttpRequest,
+    Place,
+    Response,
+    Routes,
+    client_address,
+    envelope,
+    problem_response,
+)
+from forwarder.http.parameters import Wait, read_wait, refuse_unknown
 from forwarder.ingress.bulk import BulkEndpoint
+from forwarder.ingress.caller_warnings import CardTextCheck, Losses
 from forwarder.ingress.cancel import CancelEndpoint
-from forwarder.ingress.card_text import CardTextCheck
-from forwarder.ingress.losses import Losses
-from forwarder.ingress.message import SubmissionBuilder
+from forwarder.ingress.message import (
+    DRY_RUN,
+    NewSubmission,
+    SubmissionBuilder,
+    Terms,
+    asks_for_dry_run,
+    dry_run,
+    read_terms,
+)
 from forwarder.ingress.parts import IngressParts
-from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MODE_UNAVAILABLE
-from forwarder.ingress.publish.publisher import SubmissionPublisher
-from forwarder.ingress.submit import SubmitEndpoint
-from forwarder.reservation.checks.fields import MAX_BULK_BYTES
+from forwarder.ingress.publisher import SubmissionPublisher
+from forwarder.ingress.responses import (
+    OVERLOADED,
+    TENANCY_UNAVAILABLE,
+    TEST_MODE_UNAVAILABLE,
+    UNSUPPORTED_MEDIA_TYPE,
+    Receipt,
+    key_reused,
+    malformed_json,
+    receipt_of,
+    receipt_response,
+    receipt_warnings,
+    refusal,
+    unread_body,
+    validation_failed,
+    with_warnings,
+)
+from forwarder.observability.logging import tells_usual
+from forwarder.observability.metrics import DEFERRED, submissions
+from forwarder.reservation.checks.faults import MalformedJson
+from forwarder.reservation.checks.fields import MAX_BULK_BYTES, Reading, read_request
+from forwarder.reservation.checks.plausibility import Plausibility, plausibility
+from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.request import MAX_BODY_BYTES, Operation
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Caller, forbidden
-from forwarder.tenancy.api_keys import Scope
 from forwarder.tenancy.limits import rate_limited, with_allowance
-from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.port import Scope, TenancyUnavailable
+from forwarder.topics.outcomes import ConflictingBody, DuplicateOf, OutcomeEvent
+
+_KEY_HELP: Final = (b"link", b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"')
+"""Points a caller who sends no Idempotency-Key to its documentation."""
+
+_USUAL: Final = frozenset({Status.PENDING, Status.CONFIRMED})
+
+_log = structlog.get_logger()
+
+
+class SubmitEndpoint:
+    """The endpoint of one operation. Expected failures come back as problems; none is raised but `ClientDisconnect`, before
+    anything was published."""
+
+    parameters: Collection[str] = frozenset({DRY_RUN})
+
+    def __init__(
+        self, operation: Operation, parts: IngressParts, builder: SubmissionBuilder, publisher: SubmissionPublisher
+    ) -> None:
+        self._operation = operation
+        self._parts = parts
+        self._builder = builder
+        self._publisher = publisher
+        self._default_wait = Wait(parts.settings.wait_seconds if operation == "general" else 0)
+        self._log = _log.bind()
+
+    async def respond(self, caller: Caller, request: HttpRequest) -> Response:
+        trying = asks_for_dry_run(request)
+        if isinstance(trying, Problem):
+            return self.refuse(trying, caller)
+        result = await (self._try_out if trying else self._accept)(caller, request)
+        return self.refuse(result, caller) if isinstance(result, Problem) else result
+
+    async def _accept(self, caller: Caller, request: HttpRequest) -> Response | Problem:
+        """Make the submission safe, and wait for its outcome where the caller does."""
+        submission = await self._build(caller, request)  # an unsealed card stays in memory no longer than that
+        if isinstance(submission, Problem):
+            return submission
+        wait, prefer = self._default_wait, request.fields.get(b"prefer")
+        if prefer is not None:
+            wait = read_wait(prefer.decode("latin-1"), wait, self._parts.settings.max_wait_seconds)
+        if wait.seconds:
+            receipt = await self._publish_and_wait(submission, wait, request)
+        else:
+            receipt = await self._publisher.publish(submission)
+        return receipt if isinstance(receipt, Problem) else self._confirm(submission, receipt, wait, caller, request)
+
+    async def _build(self, caller: Caller, request: HttpRequest) -> NewSubmission | Problem:
+        read = await self._read(caller, request)
+        return read if isinstance(read, Problem) else self._builder.build(caller, self._operation, *read)
+
+    async def _read(
+        self, caller: Caller, request: HttpRequest
+    ) -> tuple[Reading, Terms, Plausibility, datetime] | Problem:
+        """The validated body, the terms, the checks of its values, and the moment that they are for."""
+        terms = read_terms(request)
+        if isinstance(terms, Problem):
+            return terms
+        if not request.is_sent_as(JSON_BODY):
+            return request.with_media_type(UNSUPPORTED_MEDIA_TYPE)
+        body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
+        if isinstance(body, BodyFault):
+            return unread_body(body)
+        now = self._parts.clock.now()
+        check = plausibility(now, caller.account.skipped_checks)
+        try:
+            read = read_request(self._operation, body, check)
+        except MalformedJson as error:
+            return malformed_json(str(error))
+        return validation_failed(read) if isinstance(read, list) else (read, terms, check, now)
+
+    async def _publish_and_wait(self, submission: NewSubmission, wait: Wait, request: HttpRequest) -> Receipt | Problem:
+        own, outcomes = submission.request_id, self._parts.outcomes
+        party, size = submission.workspace_id, len(submission.reservation)
+        async with outcomes.expecting(own, party=party, size=size, fingerprint=submission.fingerprint) as expected:
+            receipt = await self._publisher.publish(submission)
+            request.leave_place()
+            if expected is None or isinstance(receipt, Problem) or receipt.settled is not None:
+                return receipt
+            if receipt.request_id == own:
+                heard = await expected.within(self._left(wait, request), request.client_left)
+                if isinstance(heard, ConflictingBody):
+                    return key_reused(own)
+                if not isinstance(heard, DuplicateOf):
+                    similar = receipt.similar_to or (() if heard is None else heard.similar_to)
+                    return await self._as_stored(submission, receipt._replace(settled=heard, similar_to=similar))
+                receipt = receipt._replace(request_id=heard.request_id, duplicate=True)
+        return await self._wait_for_original(submission, receipt, wait, request)
+
+    async def _as_stored(self, submission: NewSubmission, receipt: Receipt) -> Receipt | Problem:
+        """`receipt`, unless the outcome that was heard is that of another body under its key. Without an outcome: with the stored
+        record, which has the reservation's id."""
+        if receipt.settled is not None and not submission.keyed:
+            return receipt
+        try:
+            stored = await self._parts.reader.submission(submission.account_id, submission.request_id)
+        except StoreUnavailable:
+            return receipt
+        if stored is None:
+            return receipt
+        if submission.keyed and stored.fingerprint != submission.fingerprint:
+            return key_reused(submission.request_id)
+        found = receipt_of(stored)
+        return receipt if receipt.settled is not None else receipt._replace(settled=found.settled, record=found.record)
+
+    async def _wait_for_original(
+        self, submission: NewSubmission, receipt: Receipt, wait: Wait, request: HttpRequest
+    ) -> Receipt:
+        """The receipt of the submission that was sent again, with its outcome as soon as it has one. The original may turn out to
+        be a duplicate of yet another: each is followed once."""
+        followed = {submission.request_id}
+        outcomes, party, size = self._parts.outcomes, submission.workspace_id, len(submission.reservation)
+        while receipt.request_id not in followed:
+            followed.add(receipt.request_id)
+            async with outcomes.expecting(receipt.request_id, party=party, size=size) as expected:
+                try:
+                    stored = await self._parts.reader.submission(submission.account_id, receipt.request_id)
+                except StoreUnavailable:
+                    return receipt
+                if stored is not None:
+                    changed = receipt.changed or stored.fingerprint != submission.fingerprint
+                    found = receipt_of(stored)._replace(duplicate=True, replayed=receipt.replayed, changed=changed)
+                    moved, receipt = found.request_id != receipt.request_id, found
+                    if moved and receipt.settled is None:
+                        continue
+                if expected is None or receipt.settled is not None:
+                    return receipt
+                heard = await expected.within(self._left(wait, request), request.client_left)
+                if not isinstance(heard, DuplicateOf):
+                    return receipt._replace(settled=heard if isinstance(heard, OutcomeEvent) else None)
+                receipt = receipt._replace(request_id=heard.request_id)
+        return receipt._replace(duplicate=receipt.request_id != submission.request_id)
+
+    def _left(self, wait: Wait, request: HttpRequest) -> float:
+        return wait.seconds - (self._parts.clock.monotonic() - request.started)
+
+    async def _try_out(self, caller: Caller, request: HttpRequest) -> Response | Problem:
+        """The dry run of the submission."""
+        read = await self._read(caller, request)
+        if isinstance(read, Problem):
+            return read
+        reading, _, check, now = read
+        tried = await dry_run(self._builder, self._parts.preview(), caller.account, reading, check, now)
+        if isinstance(tried, Problem):
+            return tried
+        DEFERRED.count(submissions(self._operation, "dry_run"))
+        _log.info(
+            "submission.tried",
+            account_id=caller.account.id,
+            workspace_id=caller.workspace_id,
+            key_id=caller.key_id,
+            operation=self._operation,
+            codes=[problem.code for problem in tried.refused],
+        )
+        return Response(200, envelope(tried.success, to_json(tried.as_json())), (NO_STORE,))
+
+    def _confirm(
+        self, submission: NewSubmission, receipt: Receipt, wait: Wait, caller: Caller, request: HttpRequest
+    ) -> Response:
+        DEFERRED.count(submissions(self._operation, "accepted"))
+        usual = receipt.status in _USUAL and not (
+            receipt.duplicate or receipt.replayed or receipt.similar_to or submission.warnings
+        )
+        if not usual or tells_usual(receipt.request_id):
+            self._log.info(
+                "submission.accepted",
+                request_id=receipt.request_id,
+                account_id=submission.account_id,
+                workspace_id=submission.workspace_id,
+                key_id=caller.key_id,
+                operation=self._operation,
+                status=receipt.status,
+                keyed=submission.keyed,
+                duplicate=receipt.duplicate,
+                similar=len(receipt.similar_to),
+                card=submission.card is not None,
+                deadline_seconds=submission.deadline_seconds,
+                wait_seconds=wait.seconds,
+                seconds=round(self._parts.clock.monotonic() - request.started, 6),
+            )
+        # The contract promises a record only to callers of the general operation. Callers of the other one are answered at once,
+        # and building it would only delay that.
+        shown = submission.reservation if self._operation == "general" else None
+        origin = self._parts.settings.public_url or request.origin
+        response = receipt_response(receipt, wait, origin, self._parts.settings.retry_after_seconds, shown)
+        if warnings := (*submission.warnings, *receipt_warnings(receipt)):
+            response = with_warnings(response, warnings)
+        if not submission.keyed and self._publisher.key_help_is_due(caller.key_id):
+            response = replace(response, headers=(*response.headers, _KEY_HELP))
+        return response
+
+    def refuse(self, problem: Problem, caller: Caller | None) -> Response:
+        DEFERRED.count(submissions(self._operation, problem.code))
+        _log.info(
+            "submission.refused",
+            request_id=problem.request_id,
+            account_id=caller and caller.account.id,
+            key_id=caller and caller.key_id,
+            operation=self._operation,
+            code=problem.code,
+            faults=[(fault.pointer, fault.code) for fault in problem.faults],
+        )
+        return refusal(problem, self._parts.settings.retry_after_seconds)
+
 
 _FLOOD: Final = catalogue.TOO_MANY_BAD_TOKENS.code
 

@@ -1,37 +1,136 @@
-"""Posts a delivery: signs it, sends it, decides what the endpoint's response means for the delivery and when to retry, and records
-that. Disables an endpoint that returns 410, or to which every post has failed for days.
+"""The notifier's settings and ports, the events that customers receive, and posting: signs a delivery, sends it, decides what the
+endpoint's response means for it and when to retry, and records that. Disables an endpoint that returns 410, or to which every post
+has failed for days.
 
 2xx            DELIVERED
 410            FAILED, and the endpoint is disabled
 anything else  PENDING: retried by `next_try`; FAILED after the retry period
 
 The pauses are the example of Standard Webhooks, with full jitter: each is drawn evenly between zero and twice its figure, so that
-deliveries that failed together are not retried together.
-"""
+deliveries that failed together are not retried together."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
-from forwarder.notifier.parts import NotifierParts
 from forwarder.observability import metrics
 from forwarder.observability.tracing.context import trace_headers, trace_id_of
-from forwarder.process.clock import iso
+from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.process.loops import Batcher
 from forwarder.reservation.failures import INTERNAL_ERROR
 from forwarder.store.deliveries import DeliveryAttempt, DeliveryStatus, DueDelivery, TriedDelivery
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import Disabled, Endpoint, TenancyUnavailable
+from forwarder.tenancy.port import Disabled, Endpoint, TenancyUnavailable, Unsealer
 from forwarder.tenancy.sealing import of_webhook_headers, of_webhook_secret
-from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
-from forwarder.webhooks.signature import signed_headers
+from forwarder.topics.codec import MAX_ID, Undecodable, decode_data, header, trace_of
+from forwarder.topics.port import GapFound, Log, Message, Topics
+from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult, Sender, signed_headers
+
+if TYPE_CHECKING:
+    from forwarder.store.delivery_queue import Deliveries
+    from forwarder.tenancy.sql.endpoints import Endpoints
+
+GROUP: Final = "forwarder-notifier"
+"""The consumer group of all notifiers of a deployment."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotifierSettings:
+    """Sizes are numbers of deliveries, times are seconds."""
+
+    group: str = GROUP
+    intake_batch: int = 500
+    intake_wait_seconds: float = 0.5
+    idle_seconds: float = 1.0
+    """How long to wait before the next batch if no endpoint subscribes to the events of this one."""
+    sweep_seconds: float = 1.0
+    post_seconds: float = 15.0
+    """How long an endpoint may take to respond. A claim lasts twice as long."""
+    in_flight: int = 10
+    """Concurrent posts to one endpoint, in one process."""
+    max_endpoints: int = 100
+    """Endpoints posted to at once. Half of these places are reserved for endpoints that are not failing."""
+    max_backoff_seconds: float = 60.0
+    """The longest pause between two posts to an endpoint that keeps failing."""
+    max_retry_after_seconds: float = 900.0
+    """The maximum pause for a `Retry-After`. The delivery that got this response waits for the full time."""
+    record_batch: int = 250
+    grace_seconds: float = 20.0
+
+    @property
+    def claim_seconds(self) -> float:
+        """How long a claim lasts: longer than a post can take."""
+        return 2 * self.post_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class NotifierParts:
+    """The ports of the notifier."""
+
+    log: Log
+    topics: Topics
+    queue: "Deliveries"
+    endpoints: "Endpoints"
+    unsealer: Unsealer
+    sender: Sender
+    clock: Clock
+    settings: NotifierSettings
+    on_gap: GapFound | None = None
+
+
+TEST_EVENT: Final = "webhook.test.v1"
+"""The type that `test` sends, regardless of the endpoint's subscriptions."""
+
+_MAX_EVENT_ID: Final = MAX_ID + 32
+"""An event id contains the id of its submission."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of one workspace. `body`: the body to post; `id`: the same each time it is published. `trace`: of the request that
+    led to it."""
+
+    id: str
+    type: str
+    workspace_id: str
+    body: str = field(repr=False)
+    trace: str | None = None
+    account_id: str = ""
+    property_id: str = ""
+
+
+def decode_event(message: Message) -> Event:
+    """The event in a message of the results topic. Raises `Undecodable`."""
+    data = decode_data(message)
+    workspace_id, account_id = data.get("workspaceId"), data.get("integrationAccountId")
+    reservation = data.get("reservation")
+    property_id = reservation.get("propertyId", "") if isinstance(reservation, Mapping) else ""
+    attributes = [header(message.headers, name) for name in ("ce_id", "ce_type", "ce_time")]
+    if not isinstance(workspace_id, str) or not all(attributes):
+        raise Undecodable("not a result event: it has no workspace, id, type or time")
+    event_id, kind, time = (each or "" for each in attributes)
+    if not (_is_id(workspace_id, MAX_ID) and _is_id(event_id, _MAX_EVENT_ID) and _is_id(kind, MAX_ID)):
+        raise Undecodable("not a result event: an identifier is too long or has U+0000")
+    body = body_of(kind, time, message.value.decode())
+    return Event(event_id, kind, workspace_id, body, trace_of(message.headers), str(account_id), str(property_id))
+
+
+def _is_id(text: str, max_length: int) -> bool:
+    """Whether databases can store and index it."""
+    return len(text) <= max_length and "\0" not in text
+
+
+def body_of(kind: str, time: str, data: str) -> str:
+    """The body that is posted. `data` is JSON and is inserted unchanged."""
+    return f'{{"type":{to_json(kind).decode()},"timestamp":{to_json(time).decode()},"data":{data}}}'
+
 
 RETRY_FOR: Final = timedelta(days=3)
 """How long a delivery is retried, from its first attempt; the last attempt is at the end. Times without attempts, because notifiers

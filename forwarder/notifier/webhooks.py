@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from pydantic_core import to_json
 
-from forwarder.notifier.events import TEST_EVENT, body_of
+from forwarder.notifier.posting import TEST_EVENT, body_of
 from forwarder.oversight.audit import Audit, Operation
 from forwarder.process.clock import Clock, iso
 from forwarder.process.enlistment import tell
@@ -23,8 +23,7 @@ from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDeliver
 from forwarder.tenancy.port import Disabled, Endpoint, NotKnown, Sealer
 from forwarder.tenancy.sealing import of_webhook_headers, of_webhook_secret, origin_of
 from forwarder.webhooks.addresses import ResolvedTargets
-from forwarder.webhooks.port import require_headers
-from forwarder.webhooks.signature import new_secret
+from forwarder.webhooks.port import new_secret, require_headers
 
 if TYPE_CHECKING:
     from forwarder.store.delivery_queue import Deliveries

@@ -39,7 +39,7 @@ from forwarder.reservation.parsing import decimal
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 
 if TYPE_CHECKING:
-    from forwarder.tenancy.sql.grants import GrantRow, SqlGrants
+    from forwarder.tenancy.sql.secrets import GrantRow, SqlGrants
 
 AskServer = Callable[[Grant | None, Send], Awaitable[Grant]]
 """Asks the authorization server for the grant that follows the one given. Raises `NotSent` where it gives none."""

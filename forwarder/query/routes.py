@@ -1,22 +1,20 @@
-"""The query stage over HTTP: the status of a submission, one reservation, pages of reservations.
+"""The query stage over HTTP: the status of a submission, one reservation, pages of reservations (section 8 of the contract).
 
 A status request may wait (RFC 7240) until the status is news to the caller: without If-None-Match once the submission is settled,
 with it once the tag differs. An event wakes the waiting request, which reads nothing meanwhile. Changes without an event
-(ingestion, a deferred try) show when the wait is over.
-"""
+(ingestion, a deferred try) show when the wait is over."""
 
 import re
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 
-from forwarder.http.admission import place_of
 from forwarder.http.conditional import NotModified, conditional_response, entity_tag, matches
-from forwarder.http.fields import Wait, read_wait
 from forwarder.http.messages import (
     NO_STORE,
     Response,
@@ -26,26 +24,155 @@ from forwarder.http.messages import (
     envelope,
     header_fields,
     header_map,
+    place_of,
     problem_response,
 )
-from forwarder.http.paging import LARGEST_ID, positive
-from forwarder.http.query_string import parameters_of, refuse_unknown
+from forwarder.http.parameters import (
+    DEFAULT_LIMIT,
+    FIRST,
+    LARGEST_ID,
+    PAGE_PARAMETERS,
+    Cursors,
+    Parameters,
+    Wait,
+    invalid_query,
+    parameters_of,
+    positive,
+    read_cursor,
+    read_limit,
+    read_wait,
+    refuse_unknown,
+    write_list,
+)
 from forwarder.process.clock import Clock
-from forwarder.query.pages import PARAMETERS, read_page_request, write_page
 from forwarder.reservation.duplicates import CONFLICTING_BODY
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.request import NOT_BLANK
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.lists.port import StoredSubmission
+from forwarder.store.lists.port import DEFAULT_FILTERS, Days, Filters, Order, Page, StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Access, Caller, forbidden
-from forwarder.tenancy.api_keys import Scope
-from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.port import Scope, TenancyUnavailable
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener
 
 if TYPE_CHECKING:
     from forwarder.store.lists.reader import Reader
+
+LONGEST_PROPERTY_ID: Final = 128
+PARAMETERS: Final = PAGE_PARAMETERS | {
+    *("order", "status", "propertyId", "updatedSince"),
+    *("arrivalFrom", "arrivalTo", "departureFrom", "departureTo"),
+}
+"""The query parameters of a list of reservations."""
+
+_STATUSES: Final = frozenset(status.value for status in Status)
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+_LATEST: Final = datetime.max.replace(tzinfo=UTC)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+# RFC 3339. Programs disagree on other forms of ISO 8601 (weeks, no separators).
+_MOMENT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+_PROPERTY_ID = re.compile(NOT_BLANK)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """The page of `limit` records that starts at `cursor`, among those that `filters` select."""
+
+    cursor: int = FIRST
+    limit: int = DEFAULT_LIMIT
+    filters: Filters = DEFAULT_FILTERS
+    order: Order = "asc"
+
+
+def read_page_request(parameters: Parameters) -> PageRequest | Problem:
+    """The page that the query parameters select; all faults in one problem."""
+    faults: list[Fault] = []
+    limit = _sound(read_limit(parameters), DEFAULT_LIMIT, faults)
+    cursor = _sound(read_cursor(parameters), FIRST, faults)
+    order: Order | None = _sound(_single(parameters, "order", _order), None, faults)
+    filters = Filters(
+        _sound(_statuses(parameters), LISTED_STATUSES, faults),
+        _sound(_single(parameters, "propertyId", _property_id), None, faults),
+        _days(parameters, "arrival", faults),
+        _days(parameters, "departure", faults),
+        _sound(_single(parameters, "updatedSince", _moment), None, faults),
+    )
+    return invalid_query(faults) if faults else PageRequest(cursor, limit, filters, order or "asc")
+
+
+def _sound(read: T | Fault, default: T, faults: list[Fault]) -> T:
+    """What was `read`; a fault is added to `faults`."""
+    if isinstance(read, Fault):
+        faults.append(read)
+        return default
+    return read
+
+
+def write_page(page: Page, limit: int) -> bytes:
+    """`{data, meta}`, joined from the stored JSON of the records: none is parsed or serialized again."""
+    return write_list(page.records, Cursors(page.previous, page.current, page.next), limit)
+
+
+def _statuses(parameters: Parameters) -> frozenset[Status] | Fault:
+    """The statuses to list, repeated or joined by commas; without any, the default list."""
+    names = [name for given in parameters.get("status", ()) for name in given.split(",")]
+    if not set(names) <= _STATUSES:
+        return Fault("/status", "invalid_value", f"must be one or several of {', '.join(Status)}")
+    return frozenset(map(Status, names)) or LISTED_STATUSES
+
+
+def _days(parameters: Parameters, name: str, faults: list[Fault]) -> Days:
+    first, last = (_sound(_single(parameters, f"{name}{end}", _day), None, faults) for end in ("From", "To"))
+    if first is not None and last is not None and first > last:
+        faults.append(Fault(f"/{name}To", "contradictory", f"must not be before {name}From"))
+    return Days(first, last)
+
+
+def _single(parameters: Parameters, name: str, read: Callable[[str, str], T | Fault]) -> T | Fault | None:
+    given = parameters.get(name, ())
+    if len(set(given)) > 1:
+        return Fault(f"/{name}", "contradictory", "is given more than once, with different values")
+    return read(name, given[0]) if given else None
+
+
+def _property_id(name: str, text: str) -> str | Fault:
+    if len(text) > LONGEST_PROPERTY_ID:
+        return Fault(f"/{name}", "too_long", f"must have at most {LONGEST_PROPERTY_ID} characters")
+    if not _PROPERTY_ID.fullmatch(text) or "\N{REPLACEMENT CHARACTER}" in text:  # the bytes of another encoding
+        return Fault(f"/{name}", "invalid_value", "must be in UTF-8, not empty, and without the character U+0000")
+    return text
+
+
+def _day(name: str, text: str) -> date | Fault:
+    try:
+        return date.fromisoformat(text if _DAY.fullmatch(text) else "")
+    except ValueError:
+        return Fault(f"/{name}", "invalid_date", "must be a date that exists, written YYYY-MM-DD")
+
+
+def _moment(name: str, text: str) -> datetime | Fault:
+    try:
+        moment = datetime.fromisoformat(text.upper() if _MOMENT.fullmatch(text) else "")
+    except ValueError:
+        right = "must be a moment with its offset from UTC, such as 2027-01-15T09:30:00Z; a + is written %2B here"
+        return Fault(f"/{name}", "invalid_value", right)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # some times on the first and last days have no UTC equivalent
+        return _EARLIEST if moment.year == 1 else _LATEST
+
+
+def _order(name: str, text: str) -> Order | Fault:
+    if text not in {"asc", "desc"}:
+        return Fault(f"/{name}", "invalid_value", "must be asc or desc")
+    return cast("Order", text)
+
 
 # Anything else was never issued: do not read the store for it.
 _REQUEST_ID = re.compile(r"rsv_[a-z2-7]{32}")
@@ -278,11 +405,7 @@ def write_status(stored: StoredSubmission) -> bytes:
         shown["similarTo"] = list(stored.similar_to)
     if stored.conflicting_at is not None:
         detail = "Another body came under its Idempotency-Key, and was not made. Send it with a key of its own."
-        shown["conflictingBody"] = {
-            "code": CONFLICTING_BODY,
-            "acceptedAt": stored.conflicting_at,
-            "detail": detail,
-        }
+        shown["conflictingBody"] = {"code": CONFLICTING_BODY, "acceptedAt": stored.conflicting_at, "detail": detail}
     return envelope(stored.status.success, to_json(shown)[:-1] + b',"record":' + stored.record.encode() + b"}")
 
 

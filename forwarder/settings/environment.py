@@ -11,8 +11,8 @@ from forwarder.pms.accounts import Plaintext
 from forwarder.reservation.checks.card_numbers import CardNumbersInText
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.tenancy.access import DEFAULT_PER_MINUTE
-from forwarder.tenancy.api_keys import read_networks
 from forwarder.tenancy.limits import RATE
+from forwarder.tenancy.port import read_networks
 from forwarder.topics.kafka.security import Mechanism, Protocol
 
 PREFIX: Final = "FORWARDER_"

@@ -14,11 +14,10 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from forwarder.http.admission import Admission
-from forwarder.http.connections import ConnectionLimits
-from forwarder.http.tls import TlsFiles
-from forwarder.notifier.parts import GROUP as NOTIFIER_GROUP
-from forwarder.notifier.parts import NotifierSettings
+from forwarder.http.connections import ConnectionLimits, TlsFiles
+from forwarder.http.messages import Admission
+from forwarder.notifier.posting import GROUP as NOTIFIER_GROUP
+from forwarder.notifier.posting import NotifierSettings
 from forwarder.process.addresses import is_local
 from forwarder.process.supervision import PROCESS_NUMBER, SHARED_ADDRESS
 from forwarder.reservation.request import MAX_BODY_BYTES

@@ -21,11 +21,22 @@ from forwarder.process.loops import forever
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.submission import is_test, shadow_id
-from forwarder.tenancy.api_keys import DEFAULT_SCOPES, Network, Scope, Scopes, is_within, write_scopes
-from forwarder.tenancy.port import Account, ApiKey, Directory, RateLimit, TenancyUnavailable
+from forwarder.tenancy.port import (
+    DEFAULT_SCOPES,
+    Account,
+    ApiKey,
+    Directory,
+    Network,
+    RateLimit,
+    Scope,
+    Scopes,
+    TenancyUnavailable,
+    is_within,
+    write_scopes,
+)
 
 if TYPE_CHECKING:
-    from forwarder.tenancy.sql.usage import SqlKeyUses
+    from forwarder.tenancy.sql.directory import SqlKeyUses
 
 _log = structlog.get_logger(__name__)
 

@@ -34,7 +34,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 
 if TYPE_CHECKING:
-    from forwarder.tenancy.sql.usage import SqlUsage
+    from forwarder.tenancy.sql.directory import SqlUsage
 
 EXCHANGE_SECONDS: Final = 0.5
 MIN_PAUSE_SECONDS: Final = 0.05

@@ -1,1 +1,1 @@
-"""SEAM: posting to customers' endpoints. Stages import `port` and `signature`; `assembly` opens the rest."""
+"""SEAM: posting to customers' endpoints. Stages import `port`; `assembly` opens the rest."""

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import certifi
 import httpcore
 
-from forwarder.http.fields import read_retry_after
+from forwarder.http.parameters import read_retry_after
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers
 from forwarder.observability.tracing.tracer import OUR_ID, Kind, Tracer, ending
 from forwarder.process.clock import Clock

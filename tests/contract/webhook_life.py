@@ -13,9 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.notifier.dispatcher import EndpointDispatcher
-from forwarder.notifier.parts import NotifierParts, NotifierSettings
-from forwarder.notifier.posting import PAUSES, RETRY_FOR, Poster
+from forwarder.notifier.posting import PAUSES, RETRY_FOR, NotifierParts, NotifierSettings, Poster
+from forwarder.notifier.service import EndpointDispatcher
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDelivery
 from forwarder.store.delivery_queue import ENTRY, Deliveries, entry_of

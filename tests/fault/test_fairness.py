@@ -3,8 +3,8 @@
 import asyncio
 import socket
 
-from forwarder.http.admission import Admission
 from forwarder.http.health import Health, health_routes
+from forwarder.http.messages import Admission
 from forwarder.http.server import http_app, serve
 from forwarder.process.supervision import Stop, bind
 from tests.fault.campaign.form import Form

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from forwarder.assembly.backend import open_backend
-from forwarder.tenancy.api_keys import ALL_SCOPES
+from forwarder.tenancy.port import ALL_SCOPES
 from tests.support.backends import only
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, Typed, booking, deploy
 from tests.support.deployment.site import settings_of

@@ -17,7 +17,7 @@ import pytest
 
 from forwarder.assembly.backend import Backend as OpenBackend
 from forwarder.assembly.backend import open_backend
-from forwarder.tenancy.api_keys import ALL_SCOPES, SCOPES, Scope, read_networks
+from forwarder.tenancy.port import ALL_SCOPES, SCOPES, Scope, read_networks
 from tests.support.backends import slow_on
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
 from tests.support.deployment.site import settings_of

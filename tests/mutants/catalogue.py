@@ -242,7 +242,7 @@ MUTANTS: Final = (
     Mutant(
         "door-answers-with-the-cancelled",
         "A caller who cancels and asks again at once gets the submission that is being cancelled.",
-        "forwarder/ingress/publish/duplicates.py",
+        "forwarder/ingress/publisher.py",
         "        self._cancelled[request_id] = requested_at",
         "        self._cancelled.pop(request_id, None)",
         ("CancelAndSendAgain", "SuspendWorker", "CutOff"),
@@ -250,7 +250,7 @@ MUTANTS: Final = (
     Mutant(
         "door-remembers-what-is-lost",
         "An ingress answers with what it published once, though the log or the store lost it.",
-        "forwarder/ingress/publish/idempotency.py",
+        "forwarder/ingress/publisher.py",
         "        fresh = self._clock.monotonic() - recent.acknowledged_at < _BELIEVED_SECONDS",
         "        fresh = recent.acknowledged_as is not None",
         ("LogForgets", "SendAgain"),
@@ -282,7 +282,7 @@ MUTANTS: Final = (
     Mutant(
         "key-with-another-body",
         "Another body under a key that was used is answered with the receipt of the first.",
-        "forwarder/ingress/publish/idempotency.py",
+        "forwarder/ingress/publisher.py",
         "            return receipt if same else key_reused(submission.request_id)",
         "            return receipt",
         ("ReuseKey",),

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import httpx
 
-from forwarder.http.admission import Admission
+from forwarder.http.messages import Admission
 from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
@@ -39,9 +39,8 @@ from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.repairs import Places, StoreRecovery
 from forwarder.tenancy.access import Access
-from forwarder.tenancy.api_keys import ALL_SCOPES
 from forwarder.tenancy.limits import RateLimits
-from forwarder.tenancy.port import Account, ApiKey, Sealer, TenancyUnavailable
+from forwarder.tenancy.port import ALL_SCOPES, Account, ApiKey, Sealer, TenancyUnavailable
 from forwarder.tenancy.sealing import SecretUnsealer, of_credential, sealer_of, with_credential
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import CacheTimes

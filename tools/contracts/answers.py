@@ -7,22 +7,18 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from forwarder.http.fields import Wait
-from forwarder.http.paging import DEFAULT_LIMIT, FIRST
+from forwarder.http.messages import envelope
+from forwarder.http.parameters import DEFAULT_LIMIT, FIRST, Wait
 from forwarder.ingress.bulk import Place, SafeItem, bulk_body
+from forwarder.ingress.caller_warnings import Losses
 from forwarder.ingress.cancel import Requested, cancellation_response
-from forwarder.ingress.dry_run import DryRun, dry_run
-from forwarder.ingress.losses import Losses
-from forwarder.ingress.message import NewSubmission, SubmissionBuilder
-from forwarder.ingress.problems import validation_failed
-from forwarder.ingress.publish.idempotency import Receipt
-from forwarder.ingress.receipts import dry_run_response, receipt_response
-from forwarder.notifier.api.routes import delivery_json, endpoint_json
-from forwarder.notifier.events import TEST_EVENT, body_of, decode_event
+from forwarder.ingress.message import DryRun, NewSubmission, SubmissionBuilder, dry_run
+from forwarder.ingress.responses import Receipt, receipt_response, validation_failed
+from forwarder.notifier.api import delivery_json, endpoint_json
+from forwarder.notifier.posting import TEST_EVENT, body_of, decode_event
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
-from forwarder.query.pages import write_page
-from forwarder.query.routes import untaken_status, write_status
+from forwarder.query.routes import untaken_status, write_page, write_status
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.checks.plausibility import plausibility
@@ -36,7 +32,7 @@ from forwarder.store.submissions.port import Attempt
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account, Endpoint
 from forwarder.topics.outcomes import OutcomeEvent
-from forwarder.webhooks.signature import public_key
+from forwarder.webhooks.port import public_key
 from tools.contracts import examples
 from tools.contracts.messages import result_messages
 
@@ -82,10 +78,14 @@ def response_examples() -> dict[str, Any]:
         "page": write_page(Page((_record(Status.CONFIRMED),), FIRST, None, None), DEFAULT_LIMIT),
         "bulkAnswered": bulk_body((SafeItem(_draft(), receipt), refused), places, _ORIGIN),
         "bulkTried": bulk_body((_tried(cardDetails=_CARD), refused), places, _ORIGIN),
-        "dryRun": dry_run_response(_tried(cardDetails=_CARD)).body,
-        "dryRunRefused": dry_run_response(_tried(morChannel="PMS")).body,
+        "dryRun": _dry_run(_tried(cardDetails=_CARD)),
+        "dryRunRefused": _dry_run(_tried(morChannel="PMS")),
     }
     return {name: from_json(body) for name, body in bodies.items()} | webhook_examples()
+
+
+def _dry_run(tried: DryRun) -> bytes:
+    return envelope(tried.success, to_json(tried.as_json()))
 
 
 def _cancelling(settled: OutcomeEvent | None) -> Requested:

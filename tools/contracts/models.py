@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange
+from forwarder.notifier.api_requests import NewWebhook, Rotation, WebhookChange
 from forwarder.pms.kinds.generic import KEY_REUSED, NOT_THERE, NOTHING_DONE, STILL_WORKING
 from forwarder.pms.responses.refusals import REFUSALS
 from forwarder.reservation.cancellation import CancellationBody, CancellationStatus

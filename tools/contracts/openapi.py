@@ -10,7 +10,7 @@ from typing import Final
 from pydantic_core import from_json
 
 from forwarder.http.messages import problem_body
-from forwarder.notifier.events import TEST_EVENT
+from forwarder.notifier.posting import TEST_EVENT
 from forwarder.reservation.problems.catalogue import (
     BODY_TIMED_OUT,
     BODY_TOO_LARGE,

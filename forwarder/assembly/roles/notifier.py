@@ -18,8 +18,8 @@ from forwarder.assembly.roles.role import (
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import Health
 from forwarder.http.messages import Routes
-from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
-from forwarder.notifier.parts import NotifierParts
+from forwarder.notifier.api import WebhookApiParts, webhook_routes
+from forwarder.notifier.posting import NotifierParts
 from forwarder.notifier.service import Notifier
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import BadSettings, Settings

@@ -12,10 +12,10 @@ import structlog
 
 from forwarder import __version__
 from forwarder.assembly.backend import Backend, open_backend
+from forwarder.http.connections import ServerTls
 from forwarder.http.health import Check, Health, health_routes
 from forwarder.http.messages import Routes
 from forwarder.http.server import http_app, serve
-from forwarder.http.tls import ServerTls
 from forwarder.observability.exposition import tell_build
 from forwarder.observability.tracing.tracer import Tracer
 from forwarder.process.certificates import ends_soon, pem_of
@@ -32,7 +32,7 @@ from forwarder.store.submissions.port import StoreUnavailable, ThrottleState
 from forwarder.tenancy.access import write_uses
 from forwarder.tenancy.limits import RateLimits, exchange_usage
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.sql.usage import SqlKeyUses, SqlUsage
+from forwarder.tenancy.sql.directory import SqlKeyUses, SqlUsage
 from forwarder.topics.outcomes import OutcomeListener
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.sealing import Keyring, active_of
-from forwarder.tenancy.sql.grants import SqlGrants
-from forwarder.tenancy.sql.secrets import SealingKeys, SqlSecrets
+from forwarder.tenancy.sql.secrets import SealingKeys, SqlGrants, SqlSecrets
 from forwarder.topics.port import LogUnavailable, Publisher
 from forwarder.worker.cards import CardParts
 from forwarder.worker.parts import Lacking, WorkerParts

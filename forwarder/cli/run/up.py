@@ -36,8 +36,7 @@ from forwarder.process.supervision import Stop, bind, own_url, run_until_signall
 from forwarder.settings import Embedded, Settings
 from forwarder.simulator.app import simulator_below
 from forwarder.simulator.world import World
-from forwarder.tenancy.api_keys import ALL_SCOPES
-from forwarder.tenancy.port import Account, AlreadyExists
+from forwarder.tenancy.port import ALL_SCOPES, Account, AlreadyExists
 from forwarder.tenancy.sealing import with_credential
 
 _log = structlog.get_logger(__name__)

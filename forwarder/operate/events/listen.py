@@ -23,7 +23,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import typer
 
-from forwarder.notifier.events import Event, body_of, decode_event
+from forwarder.notifier.posting import Event, body_of, decode_event
 from forwarder.operate.command import open_topics, stop_on_signal, unless_stopped
 from forwarder.operate.events.results import (
     EventFilter,
@@ -40,13 +40,12 @@ from forwarder.process.printable import printable
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent
-from forwarder.tenancy.api_keys import is_test_token
+from forwarder.tenancy.port import is_test_token
 from forwarder.topics.codec import is_outcome
 from forwarder.topics.port import Log
 from forwarder.webhooks.addresses import AddressRule
-from forwarder.webhooks.port import EndpointResponse, Sender
+from forwarder.webhooks.port import EndpointResponse, Sender, key_of, new_secret, signed_headers
 from forwarder.webhooks.sender import open_sender
-from forwarder.webhooks.signature import key_of, new_secret, signed_headers
 
 # --- events from the public API ---
 

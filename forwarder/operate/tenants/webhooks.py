@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from forwarder.assembly.parts import webhooks_of
-from forwarder.notifier.api.routes import delivery_json, endpoint_json
+from forwarder.notifier.api import delivery_json, endpoint_json
 from forwarder.notifier.webhooks import (
     DEFAULT_OVERLAP_SECONDS,
     MAX_OVERLAP_SECONDS,
@@ -24,8 +24,7 @@ from forwarder.operate.command import Commands, moment, open_deployment, require
 from forwarder.operate.output import Failed, Shown, Table, WrongUsage, fields_of, more_than
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import Endpoint, TooManyEndpoints, UnknownAccount
-from forwarder.webhooks.port import BadHeaders, BadTarget
-from forwarder.webhooks.signature import public_key
+from forwarder.webhooks.port import BadHeaders, BadTarget, public_key
 
 _SELECTED: Final = ("types", "integrationAccountIds", "propertyIds")
 _COLUMNS: Final = ("id", "workspace", "url", "enabled", "disabledReason", *_SELECTED)

@@ -11,17 +11,21 @@ import typer
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import Commands, open_deployment, parsed, require_known
 from forwarder.operate.output import Failed, Shown, WrongUsage, fields_of, listed, picked
-from forwarder.tenancy.api_keys import (
+from forwarder.tenancy.limits import read_limit
+from forwarder.tenancy.port import (
     DEFAULT_SCOPES,
     SCOPES,
+    ApiKey,
+    KeyTerms,
+    KnownKey,
+    NotKnown,
+    Workspace,
     read_expiry,
     read_networks,
     read_scopes,
     write_networks,
     write_scopes,
 )
-from forwarder.tenancy.limits import read_limit
-from forwarder.tenancy.port import ApiKey, KeyTerms, KnownKey, NotKnown, Workspace
 
 _COLUMNS: Final = ("id", "accounts", "keys", "webhooks", "rate", "createdAt")
 _FORM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")

@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from forwarder.http.fields import MAX_RETRY_AFTER, charset_of, read_retry_after
+from forwarder.http.parameters import MAX_RETRY_AFTER, charset_of, read_retry_after
 from forwarder.pms.responses.record import shortened
 from forwarder.reservation.json_text import read_json
 from forwarder.reservation.parsing import http_date, moment, number, whole_number

@@ -11,7 +11,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.process.enlistment import tell
-from forwarder.tenancy.api_keys import new_key_id, new_token, token_hash, write_networks, write_scopes
 from forwarder.tenancy.limits import shared_by
 from forwarder.tenancy.port import (
     Account,
@@ -25,6 +24,11 @@ from forwarder.tenancy.port import (
     RateLimit,
     RetentionPolicy,
     Workspace,
+    new_key_id,
+    new_token,
+    token_hash,
+    write_networks,
+    write_scopes,
 )
 from forwarder.tenancy.sql.database import (
     api_keys,

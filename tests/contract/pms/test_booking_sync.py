@@ -17,7 +17,7 @@ from forwarder.simulator.kinds.booking_sync_oauth import LIFE
 from forwarder.simulator.world import World
 from forwarder.store.engine import Engine
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
-from forwarder.tenancy.sql.grants import SqlGrants
+from forwarder.tenancy.sql.secrets import SqlGrants
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.server import CARD, Simulator, booking, running_simulator
 

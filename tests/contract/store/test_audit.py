@@ -19,8 +19,7 @@ from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.store.tables import audit as table
 from forwarder.store.tables import audit_head
-from forwarder.tenancy.api_keys import Scope
-from forwarder.tenancy.port import Account, NotKnown, RateLimit, TenancyUnavailable, UnknownAccount
+from forwarder.tenancy.port import Account, NotKnown, RateLimit, Scope, TenancyUnavailable, UnknownAccount
 from forwarder.tenancy.sealing import sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.database import api_keys

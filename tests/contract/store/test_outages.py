@@ -19,7 +19,7 @@ from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.limits import Consumption
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.sql.usage import SqlUsage
+from forwarder.tenancy.sql.directory import SqlUsage
 from tests.support.cases import for_each
 from tests.support.store.stored import arrival, arrivals, final, lease
 from tests.support.worker.works import NOW

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.housekeeping.service import BATCH, RetentionSweeper
-from forwarder.notifier.events import body_of
+from forwarder.notifier.posting import body_of
 from forwarder.operate.privacy.guests import GuestQuery, Guests
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso

@@ -14,7 +14,7 @@ from forwarder.pms.port import Grant
 from forwarder.process.clock import SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
-from forwarder.tenancy.sql.grants import SqlGrants
+from forwarder.tenancy.sql.secrets import SqlGrants
 
 ACCOUNT, CREDENTIAL, FIRST = "acc-1", "the credential", "first-refresh-token"
 TURNS = RenewalTimes(wait_seconds=8.0, ask_seconds=2.0, overtake_seconds=3.0, pause_seconds=0.02)

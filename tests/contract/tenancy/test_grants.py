@@ -18,7 +18,7 @@ from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
-from forwarder.tenancy.sql.grants import SqlGrants
+from forwarder.tenancy.sql.secrets import SqlGrants
 from tests.contract.tenancy.authorization_server import RotatingServer
 from tests.support.backends import slow_on
 from tests.support.memory.clock import ManualClock

@@ -16,7 +16,7 @@ from forwarder.store.engine import open_engine
 from forwarder.tenancy.limits import EXCHANGE_SECONDS, MIN_PAUSE_SECONDS, Consumption, RateLimits
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.database import key_usage
-from forwarder.tenancy.sql.usage import SqlUsage
+from forwarder.tenancy.sql.directory import SqlUsage
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import NOBODY_LISTENS
 

@@ -28,8 +28,7 @@ from forwarder.tenancy.sealing import (
 )
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
-from forwarder.tenancy.sql.grants import SqlGrants
-from forwarder.tenancy.sql.secrets import NoSecretYet, SqlSealed, SqlSecrets
+from forwarder.tenancy.sql.secrets import NoSecretYet, SqlGrants, SqlSealed, SqlSecrets
 
 HOOK = "https://hook.example"
 OLD_TEXT, NEW_TEXT = "the first of the secrets", "the second of the secrets"

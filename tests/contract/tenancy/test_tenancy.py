@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.access import Access, Caller
-from forwarder.tenancy.api_keys import ALL_SCOPES, read_networks
 from forwarder.tenancy.port import (
+    ALL_SCOPES,
     Account,
     AlreadyExists,
     ChangedMeanwhile,
@@ -23,12 +23,12 @@ from forwarder.tenancy.port import (
     NotKnown,
     RateLimit,
     TenancyUnavailable,
+    read_networks,
 )
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.database import shared_key
-from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
+from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory, SqlKeyUses
 from forwarder.tenancy.sql.secrets import SqlSecrets
-from forwarder.tenancy.sql.usage import SqlKeyUses
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import NOBODY_LISTENS
 

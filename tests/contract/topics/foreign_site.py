@@ -8,10 +8,9 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.http.fields import Wait
-from forwarder.ingress.publish.idempotency import Receipt
-from forwarder.ingress.receipts import receipt_response
-from forwarder.notifier.parts import NotifierParts, NotifierSettings
+from forwarder.http.parameters import Wait
+from forwarder.ingress.responses import Receipt, receipt_response
+from forwarder.notifier.posting import NotifierParts, NotifierSettings
 from forwarder.notifier.service import Notifier
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.observability.exposition import registry

@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.http.server import http_app
-from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
+from forwarder.notifier.api import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.process.clock import SystemClock
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.tenancy.access import Access
-from forwarder.tenancy.api_keys import ALL_SCOPES
 from forwarder.tenancy.limits import RateLimits
+from forwarder.tenancy.port import ALL_SCOPES
 from forwarder.tenancy.sealing import sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import SqlDirectory

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
-from forwarder.webhooks.signature import new_secret, signed_headers
+from forwarder.webhooks.port import new_secret, signed_headers
 from tests.support.backends import missing
 from tests.support.contracts.node_program import installed
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.http.tls import TlsFiles
+from forwarder.http.connections import TlsFiles
 from forwarder.settings import BadSettings, Distributed, read_settings
 from forwarder.topics.kafka.security import KafkaSecurity, OAuthClient
 from tests.support.backends import missing

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from forwarder.cli.program import program
-from forwarder.notifier.events import Event
+from forwarder.notifier.posting import Event
 from forwarder.operate.events.listen import Api, ApiFault, ApiRefused, ApiUnavailable, Changes
 from forwarder.operate.events.results import ReadRange
 from forwarder.operate.output import Failed, WrongUsage

@@ -16,7 +16,7 @@ from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Endpoint
 from forwarder.tenancy.sealing import SecretUnsealer, of_webhook_secret
 from forwarder.tenancy.sql.endpoints import Endpoints
-from forwarder.webhooks.signature import public_key
+from forwarder.webhooks.port import public_key
 
 URL = "https://127.0.0.1:9/in"
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.query.pages import PageRequest, read_page_request
+from forwarder.query.routes import PageRequest, read_page_request
 from forwarder.store.lists.port import DEFAULT_FILTERS
 from reservation_forwarder_client import (
     AsyncForwarderClient,

@@ -9,7 +9,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from forwarder.reservation.outcome import Status
-from forwarder.webhooks.signature import new_secret, signed_headers
+from forwarder.webhooks.port import new_secret, signed_headers
 from reservation_forwarder_client import WebhookInvalid, verify_webhook
 from tests.support.cases import for_each
 from tools.contracts import examples

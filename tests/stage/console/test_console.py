@@ -43,8 +43,7 @@ from forwarder.store.submissions.port import Arrival, ThrottleState, Unstorable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import reservations
 from forwarder.tenancy.access import Access, BadTokens
-from forwarder.tenancy.api_keys import Scope, read_networks
-from forwarder.tenancy.port import Account
+from forwarder.tenancy.port import Account, Scope, read_networks
 from forwarder.tenancy.sql.database import shared_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from forwarder.topics.codec import decode_cancellation, encode_submission, header, is_cancellation

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from forwarder.console.recent import Recent
+from forwarder.console.service import Recent
 from forwarder.topics.port import LogUnavailable
 from tests.support.memory.clock import ManualClock, settle
 

@@ -9,8 +9,8 @@ import pytest
 from openapi_spec_validator import validate
 from starlette.routing import Route
 
-from forwarder.http.paging import DEFAULT_LIMIT, LARGEST_ID, LARGEST_LIMIT
-from forwarder.query.pages import LONGEST_PROPERTY_ID
+from forwarder.http.parameters import DEFAULT_LIMIT, LARGEST_ID, LARGEST_LIMIT
+from forwarder.query.routes import LONGEST_PROPERTY_ID
 from forwarder.reservation.checks.fields import MAX_BULK_BYTES, MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.reservation.problems.catalogue import ROOM_UNAVAILABLE

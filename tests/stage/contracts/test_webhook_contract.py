@@ -6,11 +6,11 @@ import pytest
 from jsonschema import ValidationError
 from pydantic_core import from_json
 
-from forwarder.notifier.events import TEST_EVENT, decode_event
+from forwarder.notifier.posting import TEST_EVENT, decode_event
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.tenancy.sealing import sealer_of
-from forwarder.webhooks.signature import new_secret, signed_headers
+from forwarder.webhooks.port import new_secret, signed_headers
 from tests.support.cases import for_each
 from tests.support.contracts.http_contract import HttpContract
 from tests.support.memory.audit import memory_audit

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from forwarder.notifier.events import decode_event
+from forwarder.notifier.posting import decode_event
 from forwarder.pms.kinds.generic import GenericOptions
 from forwarder.pms.mapping.document import read_document
 from forwarder.pms.mapping.values import is_path, value_at
-from forwarder.query.pages import PageRequest, read_page_request
+from forwarder.query.routes import PageRequest, read_page_request
 from forwarder.reservation.request import SealedCard
 from forwarder.topics.codec import (
     Undecodable,

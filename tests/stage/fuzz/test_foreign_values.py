@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 
 import forwarder.pms.kinds
 from forwarder.console.responses import moment_of
-from forwarder.http import fields
-from forwarder.http.fields import MAX_RETRY_AFTER, Wait
+from forwarder.http import parameters
+from forwarder.http.parameters import MAX_RETRY_AFTER, Wait
 from forwarder.notifier.posting import next_try
 from forwarder.pms.http import outcomes, response
 from forwarder.pms.http.response import MAX_WAIT_SECONDS, Response
@@ -227,6 +227,8 @@ ARGUMENTS: Final[Mapping[str, tuple[st.SearchStrategy[Any], ...]]] = {
     "read_wait": (texts, st.just(Wait(0)), st.just(60)),
     "read_retry_after": (texts, st.datetimes(timezones=st.just(UTC))),
     "charset_of": (texts,),
+    "is_digits": (texts,),
+    "positive": (texts, st.just(2**53)),
 }
 
 
@@ -236,7 +238,12 @@ def functions(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield name, each
 
 
-PARSERS: Final = dict([*functions(parsing), *functions(fields)])
+def of_a_text(parser: Callable[..., Any]) -> bool:
+    return next(iter(inspect.signature(parser).parameters.values())).annotation is str
+
+
+OF_CALLERS: Final = [(name, each) for name, each in functions(parameters) if of_a_text(each)]
+PARSERS: Final = dict([*functions(parsing), *OF_CALLERS])
 
 
 def test_every_parser_has_values_to_be_tried_with() -> None:
@@ -281,7 +288,7 @@ def test_a_parser_understands_a_value_or_says_that_it_does_not(name: str) -> Non
     ],
 )
 def test_retry_after_is_read_in_every_form_of_rfc_9110(text: str, seconds: float) -> None:
-    assert fields.read_retry_after(text, NOW) == seconds
+    assert parameters.read_retry_after(text, NOW) == seconds
 
 
 @lives(LIVES)
@@ -452,13 +459,13 @@ READ_THEIR_OWN: Final = {
     "forwarder/operate/command.py",
     "forwarder/console/responses.py",
     "forwarder/process/certificates.py",
-    "forwarder/ingress/publish/duplicates.py",
+    "forwarder/ingress/publisher.py",
     "forwarder/notifier/posting.py",
     "forwarder/operate/submissions/search.py",
     "forwarder/pms/port.py",
     "forwarder/pms/mapping/values.py",
     "forwarder/pms/mapping/parts.py",
-    "forwarder/query/pages.py",
+    "forwarder/query/routes.py",
     "forwarder/reservation/booking.py",
     "forwarder/reservation/checks/fields.py",
     "forwarder/reservation/checks/plausibility.py",
@@ -466,7 +473,7 @@ READ_THEIR_OWN: Final = {
     "forwarder/reservation/submission.py",
     "forwarder/store/lists/overview.py",
     "forwarder/store/sql.py",
-    "forwarder/tenancy/api_keys.py",
+    "forwarder/tenancy/port.py",
     "forwarder/tenancy/sql/secrets.py",
     "clients/python/reservation_forwarder_client/problems.py",
     "clients/python/reservation_forwarder_client/wire.py",

@@ -8,9 +8,8 @@ import pytest
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.admission import Admission, place_of
 from forwarder.http.health import Health, health_routes
-from forwarder.http.messages import LARGE_BYTES, Response
+from forwarder.http.messages import LARGE_BYTES, Admission, Response, place_of
 from forwarder.http.server import http_app, serve
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind

@@ -13,10 +13,9 @@ import pytest
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.connections import ConnectionLimits
+from forwarder.http.connections import ConnectionLimits, ServerTls, TlsFiles
 from forwarder.http.messages import Response
 from forwarder.http.server import serve
-from forwarder.http.tls import ServerTls, TlsFiles
 from forwarder.observability.metrics import CONNECTIONS_ENDED
 from forwarder.process.supervision import Stop, bind
 from tests.support.backends import missing

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from forwarder.http.admission import Admission
+from forwarder.http.messages import Admission
 from forwarder.ingress.parts import IngressSettings
 from forwarder.reservation.request import MAX_BODY_BYTES
-from forwarder.tenancy.api_keys import ALL_SCOPES
-from forwarder.tenancy.port import ApiKey
+from forwarder.tenancy.port import ALL_SCOPES, ApiKey
 from tests.support.memory.clock import settle
 from tests.support.stages.asgi_call import AsgiCall
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL

@@ -11,8 +11,8 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 from structlog.testing import capture_logs
 
-from forwarder.notifier.dispatcher import EndpointDispatcher
-from forwarder.notifier.parts import NotifierSettings
+from forwarder.notifier.posting import NotifierSettings
+from forwarder.notifier.service import EndpointDispatcher
 from forwarder.notifier.webhooks import EndpointDisabled, HeadersNeeded, UnknownType, WebhookTerms
 from forwarder.observability.exposition import registry
 from forwarder.store.deliveries import DeliveryStatus

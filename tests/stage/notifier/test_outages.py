@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from forwarder.notifier.parts import NotifierSettings
-from forwarder.notifier.posting import PAUSES, RETRY_FOR
+from forwarder.notifier.posting import PAUSES, RETRY_FOR, NotifierSettings
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.sealing import of_webhook_secret, sealer_of
 from forwarder.webhooks.port import EndpointResponse, PostResult

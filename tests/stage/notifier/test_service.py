@@ -13,8 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
 from forwarder.notifier import service
-from forwarder.notifier.events import Event, decode_event
-from forwarder.notifier.parts import NotifierParts, NotifierSettings
+from forwarder.notifier.posting import Event, NotifierParts, NotifierSettings, decode_event
 from forwarder.notifier.service import Notifier
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.process.clock import SystemClock

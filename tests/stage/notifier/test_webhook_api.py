@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from forwarder.notifier.api.requests import MAX_URL
+from forwarder.notifier.api_requests import MAX_URL
 from forwarder.reservation.checks.faults import MAX_FAULTS
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.store.lists.port import MAX_PAGE_BYTES
 from forwarder.tenancy.port import MAX_ENDPOINTS
 from forwarder.tenancy.sealing import of_webhook_secret
 from forwarder.webhooks import addresses
-from forwarder.webhooks.signature import public_key
+from forwarder.webhooks.port import public_key
 from tests.support.cases import for_each
 from tests.support.stages.http_stages import OTHER_WORKSPACE, Stages
 from tests.support.stages.webhook_stages import PATH, URL, added, faults, listed, webhook_stages

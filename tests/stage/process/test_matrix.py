@@ -24,12 +24,12 @@ import forwarder.assembly.roles.ingress as assembly_ingress
 import forwarder.assembly.roles.role as assembly_role
 import forwarder.housekeeping.service as housekeeping_backlog
 import forwarder.store.submissions.leases as store_leases
-from forwarder.console.recent import Recent
+from forwarder.console.service import Recent
 from forwarder.housekeeping.service import BacklogMetrics, BacklogSources, RetentionSweeper, keep_house
 from forwarder.http.health import Health
 from forwarder.notifier import posting
 from forwarder.notifier import service as notifier_service
-from forwarder.notifier.parts import NotifierParts, NotifierSettings
+from forwarder.notifier.posting import NotifierParts, NotifierSettings
 from forwarder.notifier.service import Notifier
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.operate.deployment import recovery as recover
@@ -56,8 +56,8 @@ from forwarder.tenancy.limits import RateLimits, exchange_usage
 from forwarder.tenancy.port import RateLimit, RetentionPolicy
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
+from forwarder.tenancy.sql.directory import SqlKeyUses, SqlUsage
 from forwarder.tenancy.sql.endpoints import Endpoints
-from forwarder.tenancy.sql.usage import SqlKeyUses, SqlUsage
 from forwarder.topics import outcomes as topics_outcomes
 from forwarder.topics.embedded.log import EmbeddedLog, EmbeddedPublisher
 from forwarder.topics.outcomes import OutcomeListener

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.query.pages import PageRequest, read_page_request
+from forwarder.query.routes import PageRequest, read_page_request
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Days, Filters, shape_of
 from tests.support.cases import for_each

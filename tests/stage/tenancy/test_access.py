@@ -11,8 +11,7 @@ from starlette.datastructures import Headers
 
 from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.access import Access, BadTokens, Caller, forbidden
-from forwarder.tenancy.api_keys import read_networks
-from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
+from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable, read_networks
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 

@@ -3,7 +3,7 @@
 import structlog
 
 from forwarder.tenancy.access import BadTokens
-from forwarder.tenancy.api_keys import may_be_ours, new_token
+from forwarder.tenancy.port import may_be_ours, new_token
 from tests.support.memory.clock import ManualClock
 
 

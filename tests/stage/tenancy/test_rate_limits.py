@@ -16,7 +16,7 @@ from forwarder.tenancy.limits import (
     read_limit,
 )
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
-from forwarder.tenancy.sql.usage import SqlUsage
+from forwarder.tenancy.sql.directory import SqlUsage
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
 

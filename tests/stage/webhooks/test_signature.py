@@ -9,11 +9,10 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from forwarder.notifier.events import body_of, decode_event
-from forwarder.notifier.posting import PAUSES, RETRY_FOR, next_try
+from forwarder.notifier.posting import PAUSES, RETRY_FOR, body_of, decode_event, next_try
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import Message
-from forwarder.webhooks.signature import key_of, new_secret, public_key, signed_headers
+from forwarder.webhooks.port import key_of, new_secret, public_key, signed_headers
 from tests.support.cases import for_each
 from tools.contracts.messages import request_messages, result_messages
 

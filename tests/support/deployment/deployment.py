@@ -22,8 +22,7 @@ import httpx
 from forwarder.assembly.backend import migrate_backend, open_backend
 from forwarder.operate.tenants.accounts import Accounts
 from forwarder.reservation.outcome import Status
-from forwarder.tenancy.api_keys import ALL_SCOPES
-from forwarder.tenancy.port import Account
+from forwarder.tenancy.port import ALL_SCOPES, Account
 from tests.support.deployment import warm
 from tests.support.deployment.site import Site, settings_of, site_settings
 from tools.servers.server_process import LOCALHOST, Command, Process, ServerProcess, execute, free_ports

@@ -10,12 +10,12 @@ import httpx
 from pydantic_core import from_json, to_json
 from starlette.types import ASGIApp
 
-from forwarder.http.admission import Admission
 from forwarder.http.contract import contract_routes
+from forwarder.http.messages import Admission
 from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
-from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
+from forwarder.notifier.api import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.oversight.audit import Audit
 from forwarder.pms.rehearsal import Previews
@@ -27,9 +27,8 @@ from forwarder.reservation.record import ResultEvent, SubmissionState, compose_r
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.tenancy.access import Access
-from forwarder.tenancy.api_keys import ALL_SCOPES
 from forwarder.tenancy.limits import RateLimits
-from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
+from forwarder.tenancy.port import ALL_SCOPES, Account, ApiKey, TenancyUnavailable
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.codec import decode_submission, encode_duplicate, encode_result
 from forwarder.topics.outcomes import OutcomeListener

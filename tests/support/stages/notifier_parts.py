@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import cast
 
-from forwarder.notifier.dispatcher import EndpointDispatcher
-from forwarder.notifier.parts import NotifierParts, NotifierSettings
-from forwarder.notifier.posting import Poster
-from forwarder.notifier.service import Intake
+from forwarder.notifier.posting import NotifierParts, NotifierSettings, Poster
+from forwarder.notifier.service import EndpointDispatcher, Intake
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.store.deliveries import DeliveryStatus, NewDelivery
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import structlog
 
-from forwarder.http.admission import Admission
+from forwarder.http.messages import Admission
 from forwarder.ingress.parts import IngressSettings
 from forwarder.reservation.checks.fields import MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.outcome import Status

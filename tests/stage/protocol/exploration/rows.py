@@ -15,7 +15,7 @@ from sqlalchemy import Connection, CursorResult, Executable, create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from forwarder.ingress.message import NewSubmission
-from forwarder.ingress.publish.duplicates import RecentSubmissions
+from forwarder.ingress.publisher import RecentSubmissions
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.json_text import json_text

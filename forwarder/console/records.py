@@ -7,10 +7,9 @@ from datetime import timedelta
 from typing import Final
 
 from forwarder.console.guard import Visit
-from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address, moment_of
-from forwarder.console.service import ConsoleParts
-from forwarder.http.paging import LARGEST_ID, is_digits, positive
+from forwarder.console.service import ConsoleParts, Recent
+from forwarder.http.parameters import LARGEST_ID, is_digits, positive
 from forwarder.operate.deployment.audit import details_of
 from forwarder.operate.deployment.status import groups_of
 from forwarder.operate.deployment.topics import browse

@@ -14,8 +14,7 @@ from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
 from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest
-from forwarder.http.paging import PAGE_PARAMETERS, read_cursor, read_limit
-from forwarder.http.query_string import invalid_query, parameters_of
+from forwarder.http.parameters import PAGE_PARAMETERS, invalid_query, parameters_of, read_cursor, read_limit
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS, WebhookTerms
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.checks.faults import MAX_FAULTS, MalformedJson

@@ -16,11 +16,9 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.admission import place_of
-from forwarder.http.messages import NO_STORE, Response, Routes, client_address, header_map, problem_response
-from forwarder.http.paging import FIRST, LARGEST_ID, PAGE_PARAMETERS, Cursors, positive, write_list
-from forwarder.http.query_string import refuse_unknown
-from forwarder.notifier.api.requests import (
+from forwarder.http.messages import NO_STORE, Response, Routes, client_address, header_map, place_of, problem_response
+from forwarder.http.parameters import FIRST, LARGEST_ID, PAGE_PARAMETERS, Cursors, positive, refuse_unknown, write_list
+from forwarder.notifier.api_requests import (
     DELIVERY_PARAMETERS,
     NewWebhook,
     PageQuery,
@@ -40,11 +38,17 @@ from forwarder.store.deliveries import DeliveryEntry
 from forwarder.store.lists.port import fitting, neighbours, sides
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Access, forbidden
-from forwarder.tenancy.api_keys import Scope
 from forwarder.tenancy.limits import Allowance, RateLimits, rate_limited, with_allowance
-from forwarder.tenancy.port import ApiKey, Endpoint, NotKnown, TenancyUnavailable, TooManyEndpoints, UnknownAccount
-from forwarder.webhooks.port import BadHeaders, BadTarget
-from forwarder.webhooks.signature import public_key
+from forwarder.tenancy.port import (
+    ApiKey,
+    Endpoint,
+    NotKnown,
+    Scope,
+    TenancyUnavailable,
+    TooManyEndpoints,
+    UnknownAccount,
+)
+from forwarder.webhooks.port import BadHeaders, BadTarget, public_key
 
 ENDPOINT_ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
 

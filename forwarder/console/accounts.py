@@ -7,10 +7,9 @@ from hashlib import sha256
 from typing import Any, Final
 
 from forwarder.console.guard import Form, Visit
-from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address
-from forwarder.console.service import ConsoleParts
-from forwarder.http.paging import is_digits
+from forwarder.console.service import ConsoleParts, Recent
+from forwarder.http.parameters import is_digits
 from forwarder.operate.deployment.throughput import PmsState, pms_states
 from forwarder.operate.tenants.accounts import (
     PUBLISHED,

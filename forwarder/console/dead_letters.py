@@ -12,9 +12,8 @@ from typing import Final
 import structlog
 
 from forwarder.console.guard import Visit
-from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address, moment_of
-from forwarder.console.service import ConsoleParts
+from forwarder.console.service import ConsoleParts, Recent
 from forwarder.operate.submissions.dead_letters import Letter, LetterFilter, LetterState, letters_of
 from forwarder.operate.submissions.replay import Replay, ReplayPlan, plan_replay
 from forwarder.process.containment import Where, contained

@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from forwarder.console.guard import Form, Visit
 from forwarder.console.responses import Go, Page, address, moment_of
 from forwarder.console.service import ConsoleParts
-from forwarder.http.paging import LARGEST_ID, positive
+from forwarder.http.parameters import LARGEST_ID, positive
 from forwarder.operate.submissions.bulk import (
     Cancellations,
     CannotCancel,

@@ -1,0 +1,179 @@
+"""What callers ask for. Header fields: `Prefer` (RFC 7240), `Retry-After` and the charset of a `Content-Type` (RFC 9110); their
+parsers do not raise on any input. Query parameters, and pages of lists (section 8 of the contract). Pure.
+
+A misspelt `dryRun` would book, and a misspelt filter would match everything; so unknown query parameters are refused.
+"""
+
+import codecs
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from urllib.parse import parse_qs
+from urllib.request import parse_http_list
+
+from pydantic_core import to_json
+from starlette.types import Scope
+
+from forwarder.reservation.checks.faults import nearest
+from forwarder.reservation.parsing import http_date, number
+from forwarder.reservation.problems import catalogue
+from forwarder.reservation.problems.problem import Fault, Problem, pointer_to
+
+_SECONDS = re.compile(r'([0-9]{1,18})|"([0-9]{1,18})"')
+_DIGITS: Final = re.compile(r"[0-9]+")
+
+MAX_RETRY_AFTER: Final = 2.0**31
+"""Seconds that a longer `Retry-After` counts as: 68 years, the bound that RFC 9111 sets for such numbers."""
+
+_CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?([A-Za-z0-9._:+-]{1,40})', re.ASCII | re.IGNORECASE)
+_TEXT: Final = re.compile(
+    r"ascii|utf-(8|16|32)(-[bl]e)?|iso8859-\d+|cp125\d|gb\d+|gbk|big5|shift_jis|euc_(jp|kr)|koi8-[ru]"
+)
+"""The codecs that a body may be in: Python has others, which are no charsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long to wait for the outcome; 0 answers at once. `applied`: the value of `Preference-Applied`."""
+
+    seconds: float
+    applied: str = ""
+
+
+def read_wait(prefer: str, default: Wait, max_seconds: int) -> Wait:
+    """The wait that the `Prefer` header requests. Ignores unknown and malformed preferences."""
+    asked: dict[str, str] = {}
+    for preference in parse_http_list(prefer):
+        name, _, value = preference.partition(";")[0].partition("=")
+        asked.setdefault(name.strip().lower(), value.strip())
+    seconds = _SECONDS.fullmatch(asked.get("wait", ""))
+    respond_async = "respond-async" in asked
+    if seconds is None:
+        return Wait(0, "respond-async") if respond_async else default
+    # Together they request the outcome if it comes within the wait, else a 202, which is what a wait always means here.
+    wait = min(int(seconds[1] or seconds[2]), max_seconds)
+    return Wait(wait, f"respond-async, wait={wait}" if respond_async else f"wait={wait}")
+
+
+def read_retry_after(text: str, now: datetime) -> float | None:
+    """The seconds in `Retry-After` (RFC 9110, section 10.2.3), a number or the time until a date, in any of the three forms of
+    section 5.6.7, also with a numeric zone or none (UTC); at most `MAX_RETRY_AFTER`, negative for a past date, None if neither."""
+    text = text.strip()
+    seconds = float(text) if _DIGITS.fullmatch(text) else number(text)
+    if seconds is None and (moment := http_date(text)) is not None:
+        seconds = (moment - now).total_seconds()
+    return None if seconds is None else min(seconds, MAX_RETRY_AFTER)
+
+
+def charset_of(content_type: str) -> str | None:
+    """The codec of the charset that a `Content-Type` names; None where it names none, or none of texts."""
+    named = _CHARSET.search(content_type)
+    try:
+        codec = None if named is None else codecs.lookup(named[1]).name
+    except (LookupError, ValueError):
+        return None
+    return codec if codec is not None and _TEXT.fullmatch(codec) else None
+
+
+Parameters = Mapping[str, Sequence[str]]
+"""Query parameters by name, each with all of its values."""
+
+_MAX_FAULTS: Final = 10
+
+
+def parameters_of(scope: Scope) -> Parameters:
+    """The query parameters of the request, including empty values."""
+    query: bytes = scope["query_string"]
+    return parse_qs(query.decode("latin-1"), keep_blank_values=True) if query else {}
+
+
+def refuse_unknown(scope: Scope, known: Collection[str]) -> Problem | None:
+    """The refusal if a parameter is not `known`, with the name that was probably meant."""
+    if not scope["query_string"]:
+        return None
+    unknown = [name for name in parameters_of(scope) if name not in known]
+    return invalid_query([_unknown(name, known) for name in unknown[:_MAX_FAULTS]]) if unknown else None
+
+
+def invalid_query(faults: Sequence[Fault]) -> Problem:
+    """Every fault in one problem."""
+    detail = "; ".join(f"{fault.pointer[1:]} {fault.detail}" for fault in faults)
+    return catalogue.INVALID_QUERY.problem(detail if detail.endswith("?") else f"{detail}.", faults=faults)
+
+
+def _unknown(name: str, known: Collection[str]) -> Fault:
+    meant = nearest(name, known)
+    if meant is not None:
+        hint = f"did you mean {meant}?"
+    else:
+        hint = f"there are {', '.join(sorted(known))}" if known else "this operation takes none"
+    return Fault(pointer_to(name), "unknown_parameter", f"is no query parameter of this operation: {hint}")
+
+
+DEFAULT_LIMIT: Final = 10
+LARGEST_LIMIT: Final = 200
+LARGEST_ID: Final = 2**63 - 1
+FIRST: Final = 1
+PAGE_PARAMETERS: Final = frozenset({"limit", "cursor", "cursors"})
+
+
+@dataclass(frozen=True, slots=True)
+class Cursors:
+    """The cursors of a page and its neighbours; None if there is none."""
+
+    previous: int | None
+    current: int
+    next: int | None
+
+
+def read_limit(parameters: Parameters) -> int | Fault:
+    """The page size, capped at the maximum; the fault if invalid."""
+    given = parameters.get("limit", ())
+    if len(set(given)) > 1:
+        return _contradictory("limit")
+    if not given:
+        return DEFAULT_LIMIT
+    if not is_digits(given[0]) or not (digits := given[0].lstrip("0")):
+        return Fault(
+            "/limit", "out_of_range", f"must be a whole number from 1; a page has at most {LARGEST_LIMIT} items"
+        )
+    return LARGEST_LIMIT if len(digits) > len(str(LARGEST_LIMIT)) else min(int(digits), LARGEST_LIMIT)
+
+
+def read_cursor(parameters: Parameters) -> int | Fault:
+    """The cursor of the page; the first page if empty, as from clients that have none yet."""
+    given = [*parameters.get("cursor", ()), *parameters.get("cursors", ())]
+    if len(set(given)) > 1:
+        return _contradictory("cursor")
+    if not any(given):
+        return FIRST
+    return positive(given[0], LARGEST_ID) or Fault(
+        "/cursor", "out_of_range", f"must be a whole number from 1 to {LARGEST_ID}, or empty for the first page"
+    )
+
+
+def _contradictory(name: str) -> Fault:
+    return Fault(f"/{name}", "contradictory", "is given more than once, with different values")
+
+
+def is_digits(text: str) -> bool:
+    """Whether `text` is one or more ASCII digits."""
+    return text.isascii() and text.isdecimal()
+
+
+def positive(text: str, largest: int) -> int | None:
+    """The number that `text` writes in decimal digits, if it is from 1 to `largest`."""
+    if not (is_digits(text) and len(text) <= len(str(largest))):
+        return None
+    number = int(text)
+    return number if 1 <= number <= largest else None
+
+
+def write_list(items: Sequence[str], cursors: Cursors, limit: int) -> bytes:
+    """`{data, meta}`, put together from items that are JSON already."""
+    numbers = {"previous": cursors.previous, "current": cursors.current, "next": cursors.next}
+    shown = {name: "" if number is None else str(number) for name, number in numbers.items()}
+    meta = to_json({"limit": limit, "cursors": shown})
+    return f'{{"data":[{",".join(items)}],"meta":'.encode() + meta + b"}"
