@@ -72,10 +72,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.operate.tenants.account_commands:COMMANDS",
         "Integration accounts: their PMS, limits and settings.",
     ),
-    "adapters": (
-        "forwarder.operate.tenants.adapters:COMMANDS",
-        "Adapters: list the kinds of PMS, and check one.",
-    ),
+    "adapters": ("forwarder.operate.tenants.adapters:COMMANDS", "Adapters: list the kinds of PMS, and check one."),
     "doubles": (
         "forwarder.operate.submissions.look_up:DOUBLES",
         "Reservations that a PMS shows twice under one reference.",
@@ -97,10 +94,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.operate.deployment.audit:COMMANDS",
         "The audit trail: who did what, from where, and with what result.",
     ),
-    "retention": (
-        "forwarder.operate.privacy.guests:RETENTION",
-        "How long workspaces keep their guests' data.",
-    ),
+    "retention": ("forwarder.operate.privacy.guests:RETENTION", "How long workspaces keep their guests' data."),
     "guests": ("forwarder.operate.privacy.guests:COMMANDS", "Guests: erase one from all stored data."),
     "webhook": ("forwarder.operate.tenants.webhooks:COMMANDS", "Webhooks: where a workspace's results are posted."),
 }

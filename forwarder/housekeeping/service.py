@@ -19,14 +19,7 @@ import structlog
 
 from forwarder.observability import metrics
 from forwarder.observability.snapshots import SnapshotGauge
-from forwarder.oversight.backlog import (
-    AccountBacklog,
-    AccountState,
-    Backlog,
-    Group,
-    read_backlog,
-    read_lag,
-)
+from forwarder.oversight.backlog import AccountBacklog, AccountState, Backlog, Group, read_backlog, read_lag
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import cancel_all, forever

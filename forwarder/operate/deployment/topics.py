@@ -246,8 +246,7 @@ def print_acls(
 
 def migrate(
     roles: Annotated[
-        bool,
-        typer.Option("--roles", help="Also create a PostgreSQL role for each stage, with the least privileges."),
+        bool, typer.Option("--roles", help="Also create a PostgreSQL role for each stage, with the least privileges.")
     ] = False,
 ) -> Shown:
     """Create or upgrade the database tables. Safe to repeat, and to run concurrently."""

@@ -85,8 +85,7 @@ class Filters:
     """Filters, combined with AND."""
 
     status: Annotated[
-        str | None,
-        typer.Option(help="Only these statuses, comma-separated, such as PENDING. Default: all."),
+        str | None, typer.Option(help="Only these statuses, comma-separated, such as PENDING. Default: all.")
     ] = None
     account: Annotated[str | None, typer.Option(help="Only of this integration account.")] = None
     workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None
@@ -95,8 +94,7 @@ class Filters:
         typer.Option(help="Only those whose last try ended for this reason, or that have a problem of this code."),
     ] = None
     older_than: Annotated[
-        str | None,
-        typer.Option(help="Only those accepted before then: an age such as 30m, 2h, 7d, or ISO 8601."),
+        str | None, typer.Option(help="Only those accepted before then: an age such as 30m, 2h, 7d, or ISO 8601.")
     ] = None
     transaction_id: Annotated[str | None, typer.Option(help="Only those with this transactionId.")] = None
     guest: Annotated[
@@ -107,8 +105,7 @@ class Filters:
     property_id: Annotated[str | None, typer.Option("--property", help="Only of this property.")] = None
     key: Annotated[str | None, typer.Option(help="Only those submitted with this API key: key_….")] = None
     newer_than: Annotated[
-        str | None,
-        typer.Option(help="Only those accepted since then: an age such as 30m, 2h, 7d, or ISO 8601."),
+        str | None, typer.Option(help="Only those accepted since then: an age such as 30m, 2h, 7d, or ISO 8601.")
     ] = None
 
     def query(self) -> SubmissionQuery:
