@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
+from typer import Exit, Option, Typer
 
 from forwarder import __version__
 from forwarder.process.loading import collect_rarely, load
@@ -104,9 +104,9 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
 _HELP: Final = "Carries vacation-rental reservations into property management systems: never lost, never booked twice."
 
 
-def program(arguments: Sequence[str]) -> typer.Typer:
+def program(arguments: Sequence[str]) -> Typer:
     """Every command; imports only the one that `arguments` call, because the others are only listed."""
-    app = typer.Typer(name="forwarder", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app = Typer(name="forwarder", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.callback(help=_HELP)(_options)
     # An argument after an option of the program itself is not the command's name.
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
@@ -114,7 +114,7 @@ def program(arguments: Sequence[str]) -> typer.Typer:
         if name != called:
             app.command(name, help=about)(lambda: None)  # only listed
         elif name in GROUPS:
-            group = typer.Typer(help=about, no_args_is_help=True)
+            group = Typer(help=about, no_args_is_help=True)
             group.callback()(lambda: None)  # typer would omit the name of a single command
             for member, command in load(place).items():
                 settings = getattr(command, "context_settings", None)
@@ -133,13 +133,12 @@ def _runnable(command: Callable[..., Any]) -> Callable[..., None]:
 def _tell_version(asked: bool) -> None:
     if asked:
         sys.stdout.write(f"forwarder {__version__}\n")
-        raise typer.Exit
+        raise Exit
 
 
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version, and nothing else."),
+        bool, Option("--version", callback=_tell_version, is_eager=True, help="Print the version, and nothing else.")
     ] = False,
 ) -> None:
     """The options of the program itself."""

@@ -14,16 +14,16 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any
 
-import typer
 from pydantic_core import to_json
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
+from typer import Option
 
 from forwarder.process.clock import iso
 from forwarder.process.printable import OBEYED, printable
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON instead of a table.")]
 
 _UPPER = re.compile("[A-Z]")
 _UNBOUNDED = 1000

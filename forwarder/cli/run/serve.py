@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
+from typer import Option
 
 from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.output import Failed
 from forwarder.process.loading import load
 from forwarder.process.supervision import bind, is_child, run_processes, run_until_signalled
 
-Host = Annotated[str | None, typer.Option(help="Address to listen on. [default: FORWARDER_HOST]")]
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on. [default: FORWARDER_PORT]")]
-Processes = Annotated[int, typer.Option(min=1, help="How many processes share the port.")]
+Host = Annotated[str | None, Option(help="Address to listen on. [default: FORWARDER_HOST]")]
+Port = Annotated[int | None, Option(min=0, max=65535, help="Port to listen on. [default: FORWARDER_PORT]")]
+Processes = Annotated[int, Option(min=1, help="How many processes share the port.")]
 
 STAGES: Final[Mapping[str, str]] = {
     "ingress": "forwarder.assembly.roles.ingress:run_ingress",
@@ -86,13 +86,13 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
 def simulate(
     host: Host = None,
     port: Port = 8085,
-    delay: Annotated[float, typer.Option(min=0, help="Milliseconds before each response.")] = 0.0,
-    fault_rate: Annotated[float, typer.Option(min=0, max=1, help="Share of requests with the fault.")] = 0.0,
+    delay: Annotated[float, Option(min=0, help="Milliseconds before each response.")] = 0.0,
+    fault_rate: Annotated[float, Option(min=0, max=1, help="Share of requests with the fault.")] = 0.0,
     fault: Annotated[
-        str, typer.Option(help="The fault: down, throttle, error500, hang, reset, hang_after_booking, …")
+        str, Option(help="The fault: down, throttle, error500, hang, reset, hang_after_booking, …")
     ] = "down",
-    calendars: Annotated[bool, typer.Option(help="Refuse nights that are booked already.")] = False,
-    state: Annotated[Path | None, typer.Option(help="A file to remember bookings in.")] = None,
+    calendars: Annotated[bool, Option(help="Refuse nights that are booked already.")] = False,
+    state: Annotated[Path | None, Option(help="A file to remember bookings in.")] = None,
 ) -> None:
     """Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3."""
     settings = settings_and_logging()

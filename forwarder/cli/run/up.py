@@ -13,8 +13,8 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import structlog
-import typer
 from dotenv import dotenv_values
+from typer import Option
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.roles.housekeeping import housekeeping
@@ -77,7 +77,7 @@ class DemoWorld:
 def up(
     host: Host = None,
     port: Port = None,
-    demo: Annotated[bool, typer.Option(help="Make the demo workspace on simulated PMSs.")] = True,
+    demo: Annotated[bool, Option(help="Make the demo workspace on simulated PMSs.")] = True,
 ) -> None:
     """Run everything in one process: ingress, worker, query, notifier, housekeeping, console and simulated PMSs on one port."""
     # People want to see the start-up text on a terminal, not a log line for each reservation.

@@ -2,8 +2,8 @@
 
 from typing import Annotated, Any
 
-import typer
 from pydantic_core import from_json
+from typer import Option
 
 from forwarder.operate.command import Commands, moment_if_given, open_deployment, require_known
 from forwarder.operate.output import Shown, Table, picked
@@ -35,20 +35,18 @@ def _text(value: Any) -> str:
 
 
 async def list_entries(
-    since: Annotated[str | None, typer.Option(help="Only since then: ISO 8601, or an age such as 30m, 2h, 7d.")] = None,
+    since: Annotated[str | None, Option(help="Only since then: ISO 8601, or an age such as 30m, 2h, 7d.")] = None,
     who: Annotated[
-        str | None,
-        typer.Option(help="Only of this actor: an account of the operating system, or the id of an API key."),
+        str | None, Option(help="Only of this actor: an account of the operating system, or the id of an API key.")
     ] = None,
     action: Annotated[
-        str | None, typer.Option(help="Only this action, such as key.revoke, or all of a noun, such as key.")
+        str | None, Option(help="Only this action, such as key.revoke, or all of a noun, such as key.")
     ] = None,
-    workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None,
+    workspace: Annotated[str | None, Option(help="Only of this workspace.")] = None,
     before: Annotated[
-        int | None,
-        typer.Option(min=1, max=2**63 - 1, metavar="NUMBER", help="Only entries before this one: the next page."),
+        int | None, Option(min=1, max=2**63 - 1, metavar="NUMBER", help="Only entries before this one: the next page.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 50,
+    limit: Annotated[int, Option(min=1, max=10_000, help="How many, newest first.")] = 50,
 ) -> Shown:
     """List operations, newest first: who, from where, what, to what, with what result."""
     wanted = AuditFilter(moment_if_given(since, "--since"), who, action, workspace)

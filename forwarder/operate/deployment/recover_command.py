@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Final
 
-import typer
+from typer import Option
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.parts import recovery_check, topic_check
@@ -37,18 +37,18 @@ _IN_WORDS: Final = {
 async def recover(
     since: Annotated[
         str | None,
-        typer.Option(help="The time of the database's snapshot, or earlier: ISO 8601, or an age such as 30m, 2h, 7d."),
+        Option(help="The time of the database's snapshot, or earlier: ISO 8601, or an age such as 30m, 2h, 7d."),
     ] = None,
     from_snapshot: Annotated[
-        bool, typer.Option("--from-snapshot", help="Start an hour before the newest submission in the database.")
+        bool, Option("--from-snapshot", help="Start an hour before the newest submission in the database.")
     ] = False,
     topics_lost: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--topics-lost", help="The topics were lost or recreated, not the database: continue with them as they are."
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Count what would be done.")] = False,
 ) -> Shown:
     """After a restore: bring the database up to date from the topics, or accept topics that were recreated.
 

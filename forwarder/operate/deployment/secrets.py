@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, TypeVar
 
-import typer
+from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend, required_secrets
 from forwarder.operate.command import Commands, open_deployment
@@ -159,7 +159,7 @@ R = TypeVar("R")
 
 async def status(
     notifier_key: Annotated[
-        bool, typer.Option("--notifier-key", help="Print the notifier's keys alone, one a line: keep them secret.")
+        bool, Option("--notifier-key", help="Print the notifier's keys alone, one a line: keep them secret.")
     ] = False,
 ) -> Shown:
     """Show the secrets that this deployment knows, and how much is sealed to each."""
@@ -218,7 +218,7 @@ async def reseal() -> Shown:
 
 
 async def retire(
-    secret_id: Annotated[str, typer.Argument(metavar="SECRET_ID", help="Its id in `forwarder secret status`.")],
+    secret_id: Annotated[str, Argument(metavar="SECRET_ID", help="Its id in `forwarder secret status`.")],
 ) -> Shown:
     """Give up a secret that seals nothing; then every process can be configured without it."""
     async with open_deployment(any_secret=True) as backend:

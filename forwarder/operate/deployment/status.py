@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeVar
 
-import typer
 from rich.console import Group as Lines
 from rich.filesize import decimal
 from rich.live import Live
 from rich.text import Text
+from typer import Exit, Option
 
 from forwarder.assembly.backend import database_of, open_log
 from forwarder.assembly.start import settings_and_logging
@@ -237,8 +237,8 @@ _Line = tuple[str, str]
 
 
 async def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(min=0.5, help="With --watch: the interval in seconds.")] = 3.0,
+    watch: Annotated[bool, Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[float, Option(min=0.5, help="With --watch: the interval in seconds.")] = 3.0,
     as_json: AsJson = False,
 ) -> None:
     """Show the deployment's state: problems first, most urgent first, each with the command that fixes it.
@@ -269,7 +269,7 @@ async def status(
                 found = await reader.read()
                 show(found)
     if findings_of(found):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 async def _stopped(stop: asyncio.Event, seconds: float) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
-import typer
+from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend, make_database_roles, migrate_backend
 from forwarder.assembly.parts import topic_check
@@ -121,16 +121,13 @@ def _text(text: str) -> str:
 
 
 async def create(
-    partitions: Annotated[
-        int | None, typer.Option(min=1, help="Partitions of each topic. By default the setting.")
-    ] = None,
+    partitions: Annotated[int | None, Option(min=1, help="Partitions of each topic. By default the setting.")] = None,
     retention_days: Annotated[
         int | None,
-        typer.Option(min=1, max=3650, help="How many days each topic keeps a message. Default: the brokers' setting."),
+        Option(min=1, max=3650, help="How many days each topic keeps a message. Default: the brokers' setting."),
     ] = None,
     replicas: Annotated[
-        int | None,
-        typer.Option(min=1, max=15, help="Copies of each message. Default: 3, or as many as there are brokers."),
+        int | None, Option(min=1, max=15, help="Copies of each message. Default: 3, or as many as there are brokers.")
     ] = None,
 ) -> Shown:
     """Create the topics that do not exist yet."""
@@ -156,8 +153,8 @@ async def create(
 
 
 async def grow(
-    partitions: Annotated[int, typer.Argument(min=2, max=10_000, help="How many each topic is to have.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say whether that can be done.")] = False,
+    partitions: Annotated[int, Argument(min=2, max=10_000, help="How many each topic is to have.")],
+    yes: Annotated[bool, Option("--yes", help="Do it. Without it, only say whether that can be done.")] = False,
 ) -> Shown:
     """Give the topics more partitions, so that more workers can share them.
 
@@ -219,10 +216,10 @@ async def list_topics() -> Shown:
 
 def print_acls(
     user: Annotated[
-        str, typer.Option(help="The users: {stage} is replaced by ingress, worker, query, notifier, operator.")
+        str, Option(help="The users: {stage} is replaced by ingress, worker, query, notifier, operator.")
     ] = "User:forwarder-{stage}",
     command_config: Annotated[
-        str | None, typer.Option(help="The client properties file for kafka-acls, for its --command-config.")
+        str | None, Option(help="The client properties file for kafka-acls, for its --command-config.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -246,7 +243,7 @@ def print_acls(
 
 def migrate(
     roles: Annotated[
-        bool, typer.Option("--roles", help="Also create a PostgreSQL role for each stage, with the least privileges.")
+        bool, Option("--roles", help="Also create a PostgreSQL role for each stage, with the least privileges.")
     ] = False,
 ) -> Shown:
     """Create or upgrade the database tables. Safe to repeat, and to run concurrently."""

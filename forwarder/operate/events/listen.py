@@ -21,7 +21,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-import typer
+from typer import Option
 
 from forwarder.notifier.posting import Event, body_of, decode_event
 from forwarder.operate.command import open_topics, stop_on_signal, unless_stopped
@@ -231,41 +231,39 @@ _HEADERS: Final = {"content-type": "application/json", "user-agent": "reservatio
 
 async def listen(
     forward_to: Annotated[
-        str, typer.Option("--forward-to", metavar="URL", help="Your program's URL, such as http://localhost:9000/in.")
+        str, Option("--forward-to", metavar="URL", help="Your program's URL, such as http://localhost:9000/in.")
     ],
-    workspace: Annotated[str | None, typer.Option(help="Only this workspace. Required with --api.")] = None,
+    workspace: Annotated[str | None, Option(help="Only this workspace. Required with --api.")] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
-            "--type", metavar="TYPE", help="Only of this type: reservation.confirmed.v1, or confirmed; repeatable."
-        ),
+        Option("--type", metavar="TYPE", help="Only of this type: reservation.confirmed.v1, or confirmed; repeatable."),
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--from", metavar="WHEN", help="beginning, end, a moment in ISO 8601, or an age such as 30m. [default: end]"
         ),
     ] = None,
     api: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="URL",
             help="Read a forwarder elsewhere by its public API, such as https://bookings.example, instead of the log.",
         ),
     ] = None,
     account: Annotated[
-        list[str] | None, typer.Option(help="With --api: the integration account to read; repeatable.")
+        list[str] | None, Option(help="With --api: the integration account to read; repeatable.")
     ] = None,
     secret: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="WHSEC",
             help="Sign with this secret, whsec_…, instead of a new one: the one that your program already has.",
         ),
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(
+        Option(
             envvar="FORWARDER_TOKEN", help="With --api: an API key with the scope read; preferably in its variable."
         ),
     ] = None,

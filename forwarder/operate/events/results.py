@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
-import typer
+from typer import Option
 
 from forwarder.operate.command import Commands, moment, open_topics, stop_on_signal, unless_stopped
 from forwarder.operate.output import Failed, WrongUsage, json_line, note, show_lines, while_read
@@ -120,26 +120,22 @@ def _object(value: Any) -> Mapping[str, Any]:
 async def tail(
     start: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="WHEN",
             help="beginning, end, a moment in ISO 8601, or an age such as 30m, 2h, 7d. "
             "[default: end; with --no-follow: beginning]",
         ),
     ] = None,
-    account: Annotated[str | None, typer.Option(help="Only of this integration account.")] = None,
-    workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None,
+    account: Annotated[str | None, Option(help="Only of this integration account.")] = None,
+    workspace: Annotated[str | None, Option(help="Only of this workspace.")] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
-            "--type", metavar="TYPE", help="Only of this type: reservation.confirmed.v1, or confirmed; repeatable."
-        ),
+        Option("--type", metavar="TYPE", help="Only of this type: reservation.confirmed.v1, or confirmed; repeatable."),
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after this many events.")] = None,
-    no_follow: Annotated[bool, typer.Option("--no-follow", help="Stop at the present end of the topic.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print each event as a CloudEvent in JSON, one a line.")
-    ] = False,
+    count: Annotated[int | None, Option("--count", "-n", min=1, help="Stop after this many events.")] = None,
+    no_follow: Annotated[bool, Option("--no-follow", help="Stop at the present end of the topic.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print each event as a CloudEvent in JSON, one a line.")] = False,
 ) -> None:
     """Print result events as they arrive, until Ctrl-C: time, type, account, requestId, reservation, PMS id, problem.
 

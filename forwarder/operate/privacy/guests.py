@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 from unicodedata import normalize
 from urllib.parse import unquote
 
-import typer
+from typer import Argument, Option
 
 from forwarder.operate.command import Commands, open_deployment, require_known
 from forwarder.operate.output import Block, Shown, Table, WrongUsage, picked, progress
@@ -196,13 +196,13 @@ _ADVICE: Final = {
 
 
 async def erase(
-    email: Annotated[str | None, typer.Option(help="The guest's e-mail address.")] = None,
-    phone: Annotated[str | None, typer.Option(help="The guest's phone number, as it was submitted.")] = None,
+    email: Annotated[str | None, Option(help="The guest's e-mail address.")] = None,
+    phone: Annotated[str | None, Option(help="The guest's phone number, as it was submitted.")] = None,
     reservation: Annotated[
-        str | None, typer.Option(metavar="REQUEST_ID", help="The requestId of one reservation: rsv_….")
+        str | None, Option(metavar="REQUEST_ID", help="The requestId of one reservation: rsv_….")
     ] = None,
-    workspace: Annotated[str | None, typer.Option(help="Only in this workspace.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Erase. Without it, only show what would be erased.")] = False,
+    workspace: Annotated[str | None, Option(help="Only in this workspace.")] = None,
+    yes: Annotated[bool, Option("--yes", help="Erase. Without it, only show what would be erased.")] = False,
 ) -> Shown:
     """Erase a guest: from submissions, records and webhook deliveries. Without --yes, only show where its data is.
 
@@ -322,27 +322,25 @@ class Purge:
 
 _FOR_EVER = "forever"
 _RETENTION_COLUMNS = ("workspace", "reservations", "deliveries", "deadLetters")
-_Workspace = Annotated[str, typer.Argument(metavar="WORKSPACE", help="The workspace.")]
+_Workspace = Annotated[str, Argument(metavar="WORKSPACE", help="The workspace.")]
 
 
 async def set_retention(
     workspace: _Workspace,
     reservations: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="DAYS",
             help="Days after the guest of a confirmed reservation left, or after it was rejected or cancelled; or forever.",
         ),
     ] = None,
     deliveries: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=MAX_DELIVERY_DAYS, metavar="DAYS", help="Days after a webhook delivery ended, 30 at most."
-        ),
+        Option(min=0, max=MAX_DELIVERY_DAYS, metavar="DAYS", help="Days after a webhook delivery ended, 30 at most."),
     ] = None,
     dead_letters: Annotated[
         str | None,
-        typer.Option(metavar="DAYS", help="Days after a submission failed, for which it can be replayed; or forever."),
+        Option(metavar="DAYS", help="Days after a submission failed, for which it can be replayed; or forever."),
     ] = None,
 ) -> Shown:
     """Set the number of days after which a workspace's guests' data is removed. Takes effect within a quarter of an hour."""
@@ -365,7 +363,7 @@ async def set_retention(
 
 
 async def show_retention(
-    workspace: Annotated[str | None, typer.Argument(metavar="WORKSPACE", help="The workspace. By default all.")] = None,
+    workspace: Annotated[str | None, Argument(metavar="WORKSPACE", help="The workspace. By default all.")] = None,
 ) -> Shown:
     """Show the number of days after which guests' data is removed."""
     async with open_deployment() as backend:
@@ -394,10 +392,10 @@ def _policy_row(policy: RetentionPolicy) -> dict[str, Any]:
 async def purge(
     before: Annotated[
         datetime,
-        typer.Option(formats=["%Y-%m-%d"], metavar="YYYY-MM-DD", help="The first day, in UTC, whose submissions stay."),
+        Option(formats=["%Y-%m-%d"], metavar="YYYY-MM-DD", help="The first day, in UTC, whose submissions stay."),
     ],
-    workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it, only count what would be deleted.")] = False,
+    workspace: Annotated[str | None, Option(help="Only of this workspace.")] = None,
+    yes: Annotated[bool, Option("--yes", help="Delete. Without it, only count what would be deleted.")] = False,
 ) -> Shown:
     """Delete submissions that were finished before a day.
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
-import typer
 from pydantic_core import from_json
+from typer import Argument, Exit, Option
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import open_deployment, stop_on_signal, text_from, unless_stopped
@@ -135,18 +135,14 @@ _INTERRUPTED = 130
 
 async def scan(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Files and directories to look through as well.")
+        list[Path] | None, Argument(metavar="[PATH]...", help="Files and directories to look through as well.")
     ] = None,
-    pan: Annotated[bool, typer.Option("--pan", help="Look for card numbers and security codes.")] = False,
+    pan: Annotated[bool, Option("--pan", help="Look for card numbers and security codes.")] = False,
     values_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH", help="Look for the values in this file, one a line; - reads them from standard input."
-        ),
+        Option(metavar="PATH", help="Look for the values in this file, one a line; - reads them from standard input."),
     ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this table or topic; repeatable.")
-    ] = None,
+    only: Annotated[list[str] | None, Option(metavar="NAME", help="Only this table or topic; repeatable.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Scan all stored data for card data: all tables of the database, all topics.
@@ -193,7 +189,7 @@ async def scan(
     notes = [note] if left and not as_json else []
     Shown({**totals, "scanned": rows, "found": hits}, text, notes).show(as_json=as_json)
     if count or left:
-        raise typer.Exit(1 if count else _INTERRUPTED)
+        raise Exit(1 if count else _INTERRUPTED)
 
 
 async def _scan(backend: Backend, look: Look, place: Scanned) -> None:

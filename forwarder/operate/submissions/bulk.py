@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Generic, TypeVar
 
-import typer
+from typer import Argument, Option, confirm
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import open_deployment, require_known, stop_on_signal
@@ -119,12 +119,10 @@ async def _run(
 # --- selection, preview, confirmation and result ---
 
 RequestIds = Annotated[
-    list[str] | None, typer.Argument(metavar="REQUEST_ID...", help="Only these, by the requestId of their 202: rsv_….")
+    list[str] | None, Argument(metavar="REQUEST_ID...", help="Only these, by the requestId of their 202: rsv_….")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and what is refused.")]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt. Without a terminal there is none.")
-]
+DryRun = Annotated[bool, Option("--dry-run", help="Only show what would be done, and what is refused.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Skip the confirmation prompt. Without a terminal there is none.")]
 
 
 async def selected(
@@ -156,7 +154,7 @@ def groups_of(found: Sequence[SubmissionSummary]) -> Iterator[Mapping[str, str]]
 
 def agreed(question: str, *, yes: bool) -> None:
     """Asks for confirmation on a terminal. Raises `Failed` if the answer is no."""
-    if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
+    if not yes and sys.stdin.isatty() and not confirm(question, err=True):
         raise Failed("nothing was changed")
 
 
@@ -354,15 +352,15 @@ def plan_cancel(found: Sequence[SubmissionSummary]) -> Plan[str]:
 class _CancelFilters(Filters):
     """The filters for cancelling: here --reason is the reason to cancel, and there is no --pms-id."""
 
-    reason: Annotated[
-        str | None, typer.Option("--last-reason", help="Only those whose last try ended for this reason.")
-    ] = None
+    reason: Annotated[str | None, Option("--last-reason", help="Only those whose last try ended for this reason.")] = (
+        None
+    )
     pms_id: str | None = field(default=None, init=False)
 
 
 async def cancel(
     request_ids: RequestIds = None,
-    why: Annotated[str | None, typer.Option("--reason", help="The reason, which the callers can read.")] = None,
+    why: Annotated[str | None, Option("--reason", help="The reason, which the callers can read.")] = None,
     *,
     filters: _CancelFilters,
     dry_run: DryRun = False,

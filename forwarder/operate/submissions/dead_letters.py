@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import moment_if_given, open_deployment, require_known
@@ -222,14 +222,14 @@ COLUMNS = ("id", "at", "account", "failureClass", "reason", "attempts", "standin
 class LetterOptions:
     """Filters, combined with AND."""
 
-    account: Annotated[str | None, typer.Option("--account", help="Only of this integration account.")] = None
+    account: Annotated[str | None, Option("--account", help="Only of this integration account.")] = None
     failure_class: Annotated[
-        str | None, typer.Option("--class", help=f"Only of this class: {', '.join(FAILURE_CLASSES)}.")
+        str | None, Option("--class", help=f"Only of this class: {', '.join(FAILURE_CLASSES)}.")
     ] = None
     since: Annotated[
-        str | None, typer.Option(help="Only those set aside since then: ISO 8601, or an age such as 30m, 2h, 7d.")
+        str | None, Option(help="Only those set aside since then: ISO 8601, or an age such as 30m, 2h, 7d.")
     ] = None
-    until: Annotated[str | None, typer.Option(help="Only those set aside before then, in the same formats.")] = None
+    until: Annotated[str | None, Option(help="Only those set aside before then, in the same formats.")] = None
 
     def wanted(self) -> LetterFilter:
         """Raises `WrongUsage`."""
@@ -248,8 +248,8 @@ Found = Sequence[tuple[Letter, LetterState]]
 async def list_letters(
     *,
     filters: LetterOptions,
-    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
-    everything: Annotated[bool, typer.Option("--all", help="Include replayed ones.")] = False,
+    limit: Annotated[int, Option(min=1, help="How many, newest first.")] = 20,
+    everything: Annotated[bool, Option("--all", help="Include replayed ones.")] = False,
 ) -> Shown:
     """List dead letters that can be replayed, newest first.
 
@@ -269,9 +269,9 @@ async def list_letters(
 
 
 async def show(
-    letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id from `dead-letters list`.")],
+    letter_id: Annotated[str, Argument(metavar="ID", help="The letter's id from `dead-letters list`.")],
     raw: Annotated[
-        bool, typer.Option("--raw", help="Print the value of an undecodable one; it may contain anything.")
+        bool, Option("--raw", help="Print the value of an undecodable one; it may contain anything.")
     ] = False,
 ) -> Shown:
     """Show one dead letter: its reason, its headers, its value without the card."""
@@ -296,7 +296,7 @@ async def show(
 
 async def acknowledge(
     failure_class: Annotated[
-        str, typer.Argument(metavar="CLASS", help=f"The class: {', '.join(SET_ASIDE)}.", show_default=False)
+        str, Argument(metavar="CLASS", help=f"The class: {', '.join(SET_ASIDE)}.", show_default=False)
     ],
 ) -> Shown:
     """Acknowledge messages that workers set aside, once you know where they came from: status and alert end.

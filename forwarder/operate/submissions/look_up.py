@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
-import typer
+from typer import Argument
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import Commands, open_deployment
@@ -144,8 +144,8 @@ async def list_doubles() -> Shown:
 
 
 async def cancel_double(
-    request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The submission: rsv_….")],
-    pms_reservation_id: Annotated[str, typer.Argument(metavar="PMS_ID", help="The reservation to cancel in the PMS.")],
+    request_id: Annotated[str, Argument(metavar="REQUEST_ID", help="The submission: rsv_….")],
+    pms_reservation_id: Annotated[str, Argument(metavar="PMS_ID", help="The reservation to cancel in the PMS.")],
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:

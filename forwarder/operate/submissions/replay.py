@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-import typer
+from typer import Argument, Option
 
 from forwarder.operate.command import Commands, open_deployment, require_known, stop_on_signal
 from forwarder.operate.output import Block, Shown, Table, WrongUsage, progress
@@ -104,14 +104,14 @@ _SHOWN: Final = 20
 
 
 async def replay(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Only those with these ids.")] = None,
+    ids: Annotated[list[str] | None, Argument(metavar="ID...", help="Only those with these ids.")] = None,
     *,
     filters: LetterOptions,
-    all_open: Annotated[bool, typer.Option("--all-open", help="All open ones.")] = False,
+    all_open: Annotated[bool, Option("--all-open", help="All open ones.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be replayed, by account and class.")
+        bool, Option("--dry-run", help="Only say what would be replayed, by account and class.")
     ] = False,
-    rate: Annotated[float, typer.Option(help="Maximum per second.")] = 50.0,
+    rate: Annotated[float, Option(help="Maximum per second.")] = 50.0,
     yes: Yes = False,
 ) -> Shown:
     """Put open dead letters back on the topic that they came from.

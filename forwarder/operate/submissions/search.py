@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-import typer
 from pydantic_core import from_json
+from typer import Argument, Option
 
 from forwarder.operate.command import moment_if_given, open_deployment, require_known
 from forwarder.operate.output import (
@@ -40,7 +40,7 @@ _FIELDS: Final = (
     "dueAt deadlineAt reason problem=problem_code pmsReservationId apiKeyId"
 )
 
-RequestId = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
+RequestId = Annotated[str, Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
 
 
 class SubmissionSearch:
@@ -85,27 +85,25 @@ class Filters:
     """Filters, combined with AND."""
 
     status: Annotated[
-        str | None, typer.Option(help="Only these statuses, comma-separated, such as PENDING. Default: all.")
+        str | None, Option(help="Only these statuses, comma-separated, such as PENDING. Default: all.")
     ] = None
-    account: Annotated[str | None, typer.Option(help="Only of this integration account.")] = None
-    workspace: Annotated[str | None, typer.Option(help="Only of this workspace.")] = None
+    account: Annotated[str | None, Option(help="Only of this integration account.")] = None
+    workspace: Annotated[str | None, Option(help="Only of this workspace.")] = None
     reason: Annotated[
-        str | None,
-        typer.Option(help="Only those whose last try ended for this reason, or that have a problem of this code."),
+        str | None, Option(help="Only those whose last try ended for this reason, or that have a problem of this code.")
     ] = None
     older_than: Annotated[
-        str | None, typer.Option(help="Only those accepted before then: an age such as 30m, 2h, 7d, or ISO 8601.")
+        str | None, Option(help="Only those accepted before then: an age such as 30m, 2h, 7d, or ISO 8601.")
     ] = None
-    transaction_id: Annotated[str | None, typer.Option(help="Only those with this transactionId.")] = None
+    transaction_id: Annotated[str | None, Option(help="Only those with this transactionId.")] = None
     guest: Annotated[
-        str | None,
-        typer.Option(help="Only those of this guest: words of the name or e-mail address, or a phone number."),
+        str | None, Option(help="Only those of this guest: words of the name or e-mail address, or a phone number.")
     ] = None
-    pms_id: Annotated[str | None, typer.Option(help="Only the reservation with this identifier in the PMS.")] = None
-    property_id: Annotated[str | None, typer.Option("--property", help="Only of this property.")] = None
-    key: Annotated[str | None, typer.Option(help="Only those submitted with this API key: key_….")] = None
+    pms_id: Annotated[str | None, Option(help="Only the reservation with this identifier in the PMS.")] = None
+    property_id: Annotated[str | None, Option("--property", help="Only of this property.")] = None
+    key: Annotated[str | None, Option(help="Only those submitted with this API key: key_….")] = None
     newer_than: Annotated[
-        str | None, typer.Option(help="Only those accepted since then: an age such as 30m, 2h, 7d, or ISO 8601.")
+        str | None, Option(help="Only those accepted since then: an age such as 30m, 2h, 7d, or ISO 8601.")
     ] = None
 
     def query(self) -> SubmissionQuery:
@@ -257,7 +255,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 async def list_submissions(
     *,
     filters: Filters,
-    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    limit: Annotated[int, Option(min=1, help="How many, newest first.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Search submissions of any status, newest first; also REJECTED and FAILED ones, which callers' lists leave out.

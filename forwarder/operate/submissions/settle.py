@@ -11,9 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
-import typer
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
+from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import Commands, open_deployment, text_from
@@ -284,17 +284,15 @@ def _is_so(settlement: Settlement, summary: SubmissionSummary) -> bool:
 class _Finding:
     """An operator's finding in the PMS: exactly one of these."""
 
-    confirmed: Annotated[str | None, typer.Option(metavar="PMS_ID", help="The PMS has it, under this identifier.")] = (
-        None
-    )
+    confirmed: Annotated[str | None, Option(metavar="PMS_ID", help="The PMS has it, under this identifier.")] = None
     not_made: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--not-made", help="The PMS does not have it and never will: push it again, until the account's deadline."
         ),
     ] = False
     rejected: Annotated[
-        str | None, typer.Option(metavar="REASON", help="The PMS does not have it: give up, for this reason.")
+        str | None, Option(metavar="REASON", help="The PMS does not have it: give up, for this reason.")
     ] = None
 
     def decision(self) -> tuple[Decision, str]:
@@ -310,20 +308,18 @@ class _Finding:
 
 
 async def settle(
-    request_id: Annotated[
-        str | None, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")
-    ] = None,
+    request_id: Annotated[str | None, Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")] = None,
     *,
     found: _Finding,
     file: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="Settle many: CSV with the columns requestId, decision (confirmed, not_made, rejected), pmsReservationId and "
             "reason, or JSON with such members, an object a line; - is standard input."
         ),
     ] = None,
-    by: Annotated[str, typer.Option(help="Who checked the PMS, for the audit trail.")] = "",
-    note: Annotated[str, typer.Option(help="A note for the audit trail, such as a ticket.")] = "",
+    by: Annotated[str, Option(help="Who checked the PMS, for the audit trail.")] = "",
+    note: Annotated[str, Option(help="A note for the audit trail, such as a ticket.")] = "",
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> Shown:

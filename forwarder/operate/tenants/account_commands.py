@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import typer
+from typer import Argument, Option
 
 from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds
 from forwarder.operate.command import Commands, credential_from, open_deployment, options_from, require_known, text_from
@@ -43,24 +43,24 @@ _COLUMNS = "id workspace kind baseUrl concurrency ratePerSecond deadlineSeconds 
 _ID = re.compile(r"(?![ -])[ -~]{0,199}[!-~]")
 MAX_DEADLINE_SECONDS = 366 * 24 * 60 * 60
 """A moment that is this far away can be stored by every database and language."""
-_Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
-_BASE_URL = typer.Option(help="The base URL of the PMS's API. Another host needs the credential again.")
-_NEW_BASE_URL = typer.Option(help="The base URL of the PMS's API. Default: the one in its kind's mapping.")
-_CONCURRENCY = typer.Option(min=1, max=10_000, help="Maximum concurrent pushes.")
-_RATE = typer.Option(metavar="N", help=f"Maximum requests per second; {PUBLISHED}: the limit that its kind publishes.")
-_DEADLINE = typer.Option(min=1, max=MAX_DEADLINE_SECONDS, metavar="SECONDS", help="How long a submission is tried.")
-_DUPLICATE_WINDOW = typer.Option(
+_Id = Annotated[str, Argument(metavar="ID", help="The account's identifier.")]
+_BASE_URL = Option(help="The base URL of the PMS's API. Another host needs the credential again.")
+_NEW_BASE_URL = Option(help="The base URL of the PMS's API. Default: the one in its kind's mapping.")
+_CONCURRENCY = Option(min=1, max=10_000, help="Maximum concurrent pushes.")
+_RATE = Option(metavar="N", help=f"Maximum requests per second; {PUBLISHED}: the limit that its kind publishes.")
+_DEADLINE = Option(min=1, max=MAX_DEADLINE_SECONDS, metavar="SECONDS", help="How long a submission is tried.")
+_DUPLICATE_WINDOW = Option(
     min=0,
     max=MAX_WINDOW_SECONDS,
     metavar="SECONDS",
     help="How long a repeated submission without an Idempotency-Key counts as a duplicate; 0 for never.",
 )
-_SIMILAR = typer.Option(
+_SIMILAR = Option(
     metavar="|".join(SIMILAR),
     help="Whether to refuse a submission without an Idempotency-Key that has the stay and guest of an earlier one, but a different "
     "body.",
 )
-_SKIP_CHECKS = typer.Option(
+_SKIP_CHECKS = Option(
     metavar="NAMES",
     help="Checks to skip for its requests, comma-separated: past-arrival (an arrival long past), guest-counts "
     "(more adults and children than guests), clock-times (times that no clock shows), guest-name (a guest without a name), "
@@ -73,15 +73,14 @@ class _Terms:
     """The terms of an account that are given."""
 
     base_url: Annotated[str | None, _BASE_URL] = None
-    credential: Annotated[
-        str | None, typer.Option(help="The PMS's credential, stored sealed. Prefer --credential-file.")
-    ] = None
-    credential_file: Annotated[Path | None, typer.Option(help="File with the credential; - is standard input.")] = None
+    credential: Annotated[str | None, Option(help="The PMS's credential, stored sealed. Prefer --credential-file.")] = (
+        None
+    )
+    credential_file: Annotated[Path | None, Option(help="File with the credential; - is standard input.")] = None
     option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An option of its kind of PMS, JSON or text; repeatable."),
+        list[str] | None, Option(metavar="NAME=VALUE", help="An option of its kind of PMS, JSON or text; repeatable.")
     ] = None
-    options_file: Annotated[Path | None, typer.Option(help="File with such options: TOML (.toml) or JSON.")] = None
+    options_file: Annotated[Path | None, Option(help="File with such options: TOML (.toml) or JSON.")] = None
     concurrency: Annotated[int | None, _CONCURRENCY] = None
     rate: Annotated[str | None, _RATE] = None
     deadline: Annotated[int | None, _DEADLINE] = None
@@ -90,20 +89,19 @@ class _Terms:
     skip_checks: Annotated[str | None, _SKIP_CHECKS] = None
     ca_file: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="The certificate authorities (PEM) to trust for its PMS, instead of the system's. The contents are stored."
         ),
     ] = None
     certificate_file: Annotated[
-        Path | None,
-        typer.Option(help="The client certificate (PEM, with its chain) for its PMS. The contents are stored."),
+        Path | None, Option(help="The client certificate (PEM, with its chain) for its PMS. The contents are stored.")
     ] = None
-    key_file: Annotated[
-        Path | None, typer.Option(help="The certificate's key (PEM, without a password), stored sealed.")
-    ] = None
+    key_file: Annotated[Path | None, Option(help="The certificate's key (PEM, without a password), stored sealed.")] = (
+        None
+    )
     settles: Annotated[
         float | None,
-        typer.Option(
+        Option(
             min=0,
             max=3600,
             metavar="SECONDS",
@@ -154,13 +152,11 @@ class _NewTerms(_Terms):
 
 
 async def add(
-    workspace: Annotated[str, typer.Option(help="The workspace it belongs to.")],
-    kind: Annotated[str, typer.Option(help="The kind of PMS: one of those that `forwarder adapters list` shows.")],
+    workspace: Annotated[str, Option(help="The workspace it belongs to.")],
+    kind: Annotated[str, Option(help="The kind of PMS: one of those that `forwarder adapters list` shows.")],
     *,
     terms: _NewTerms,
-    account_id: Annotated[
-        str | None, typer.Option("--id", help="Its identifier: the integrationAccountId header.")
-    ] = None,
+    account_id: Annotated[str | None, Option("--id", help="Its identifier: the integrationAccountId header.")] = None,
 ) -> Shown:
     """Add an integration account."""
     if kind not in pms_kinds():
@@ -193,14 +189,14 @@ async def change(
     terms: _Terms,
     same_pms: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--same-pms",
             help="It is the same account of the same PMS as before, at another address or with another credential: "
             "reservations made until now are looked up and cancelled there.",
         ),
     ] = False,
     system_tls: Annotated[
-        bool, typer.Option("--system-tls", help="Trust the system's authorities again, and send no client certificate.")
+        bool, Option("--system-tls", help="Trust the system's authorities again, and send no client certificate.")
     ] = False,
 ) -> Shown:
     """Change an account's settings. --options-file replaces all of its options, --option sets one, --option NAME=null removes it.
@@ -262,7 +258,7 @@ async def show(account_id: _Id) -> Shown:
 async def probe(
     account_id: _Id,
     property_id: Annotated[
-        str, typer.Option("--property", help="A property of it, for PMSs that look for reservations by property.")
+        str, Option("--property", help="A property of it, for PMSs that look for reservations by property.")
     ] = "0",
 ) -> Shown:
     """Test the connection to the account's PMS: DNS, TLS, credentials, and a look-up of a reservation that cannot exist.
@@ -287,7 +283,7 @@ def _options_in_words(whose: str) -> Iterator[None]:
         raise WrongUsage(f"Invalid options of {whose}. {error}") from error
 
 
-async def list_accounts(workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None) -> Shown:
+async def list_accounts(workspace: Annotated[str | None, Option(help="Only this workspace's.")] = None) -> Shown:
     """List integration accounts; their options with --json. Credentials are not shown."""
     async with open_deployment() as backend:
         found = await backend.tenancy.accounts(workspace)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from forwarder import __version__
 from forwarder.assembly.pms_catalog import adapters, fields, pms_kinds, try_out
@@ -18,9 +18,9 @@ from forwarder.process.loading import of_kit
 _COLUMNS = ("kind", "after a doubt", "cancel", "at once", "requests", "known by", "from")
 _MOST_CHOICES = 4
 _OPTION_COLUMNS = ("kind", "option", "type", "required", "description")
-_Kind = Annotated[str, typer.Argument(help="The kind of PMS.")]
-_Option = Annotated[list[str] | None, typer.Option(help="NAME=VALUE, an option of its accounts; repeatable.")]
-_File = Annotated[Path | None, typer.Option(help="Options in a file, JSON or TOML; or a mapping, YAML.")]
+_Kind = Annotated[str, Argument(help="The kind of PMS.")]
+_Option = Annotated[list[str] | None, Option(help="NAME=VALUE, an option of its accounts; repeatable.")]
+_File = Annotated[Path | None, Option(help="Options in a file, JSON or TOML; or a mapping, YAML.")]
 
 
 def check_without_kit() -> None:
@@ -66,11 +66,11 @@ def show_fields(kind: _Kind, option: _Option = None, options_file: _File = None)
 
 def try_kind(
     kind: _Kind,
-    base_url: Annotated[str | None, typer.Option(help="The PMS's address. By default the vendor's own.")] = None,
+    base_url: Annotated[str | None, Option(help="The PMS's address. By default the vendor's own.")] = None,
     option: _Option = None,
     options_file: _File = None,
-    property_id: Annotated[str, typer.Option("--property", help="Property of the sample.")] = "5001",
-    room_id: Annotated[str | None, typer.Option("--room", help="Room of the sample. By default the property.")] = None,
+    property_id: Annotated[str, Option("--property", help="Property of the sample.")] = "5001",
+    room_id: Annotated[str | None, Option("--room", help="Room of the sample. By default the property.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the requests for a sample reservation: to create it, to look it up and to cancel it. Nothing is sent."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
-import typer
+from typer import Argument, Option
 
 from forwarder.assembly.parts import webhooks_of
 from forwarder.notifier.api import delivery_json, endpoint_json
@@ -31,9 +31,9 @@ _COLUMNS: Final = ("id", "workspace", "url", "enabled", "disabledReason", *_SELE
 _DELIVERY_COLUMNS: Final = ("id", "createdAt", "type", "status", "tries", "dueAt", "last")
 _EVERY: Final = "all"
 
-_Id = Annotated[str, typer.Argument(metavar="ID", help="The webhook's identifier: whk_….")]
-_OfWorkspace = Annotated[str | None, typer.Option("--workspace", help="Only if it is this workspace's.")]
-_DeliveryId = Annotated[int, typer.Argument(metavar="DELIVERY", help="The delivery's number in `webhook deliveries`.")]
+_Id = Annotated[str, Argument(metavar="ID", help="The webhook's identifier: whk_….")]
+_OfWorkspace = Annotated[str | None, Option("--workspace", help="Only if it is this workspace's.")]
+_DeliveryId = Annotated[int, Argument(metavar="DELIVERY", help="The delivery's number in `webhook deliveries`.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class _Terms:
 
     types: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--type",
             metavar="TYPE",
             help="Only events of this type, such as reservation.confirmed.v1; repeatable; all for all.",
@@ -50,25 +50,21 @@ class _Terms:
     ] = None
     accounts: Annotated[
         list[str] | None,
-        typer.Option(
-            "--account", metavar="ID", help="Only events of this integration account; repeatable; all for all."
-        ),
+        Option("--account", metavar="ID", help="Only events of this integration account; repeatable; all for all."),
     ] = None
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="ID", help="Only events of this property; repeatable; all for all."),
+        Option("--property", metavar="ID", help="Only events of this property; repeatable; all for all."),
     ] = None
     headers_file: Annotated[
         Path | None,
-        typer.Option(
-            help="File with headers to send with each delivery, one a line, `Name: value`; - is standard input."
-        ),
+        Option(help="File with headers to send with each delivery, one a line, `Name: value`; - is standard input."),
     ] = None
     asymmetric: Annotated[
         bool | None,
-        typer.Option("--v1a/--no-v1a", help="Also sign with v1a (Ed25519), which the webhook's public key verifies."),
+        Option("--v1a/--no-v1a", help="Also sign with v1a (Ed25519), which the webhook's public key verifies."),
     ] = None
-    description: Annotated[str | None, typer.Option(help="What it is for.")] = None
+    description: Annotated[str | None, Option(help="What it is for.")] = None
 
     def given(self) -> WebhookTerms:
         """Raises `WrongUsage`."""
@@ -106,8 +102,8 @@ def _row(endpoint: Endpoint) -> Mapping[str, Any]:
 
 
 async def add(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where events are posted: https, and a public address.")],
-    workspace: Annotated[str, typer.Option(help="The workspace whose results are posted.")],
+    url: Annotated[str, Argument(metavar="URL", help="Where events are posted: https, and a public address.")],
+    workspace: Annotated[str, Option(help="The workspace whose results are posted.")],
     *,
     terms: _Terms,
 ) -> Shown:
@@ -140,10 +136,10 @@ async def show(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
 
 async def change(
     endpoint_id: _Id,
-    url: Annotated[str | None, typer.Option(help="Post to this address from now on.")] = None,
+    url: Annotated[str | None, Option(help="Post to this address from now on.")] = None,
     *,
     terms: _Terms,
-    no_headers: Annotated[bool, typer.Option("--no-headers", help="Remove all headers of yours.")] = False,
+    no_headers: Annotated[bool, Option("--no-headers", help="Remove all headers of yours.")] = False,
     workspace: _OfWorkspace = None,
 ) -> Shown:
     """Change a webhook's address, the events that it receives, or its headers, which replace all earlier ones."""
@@ -180,7 +176,7 @@ def _headers_from(file: Path) -> dict[str, str]:
 async def rotate(
     endpoint_id: _Id,
     overlap: Annotated[
-        int, typer.Option(min=0, max=MAX_OVERLAP_SECONDS, help="How many seconds the old secret signs as well.")
+        int, Option(min=0, max=MAX_OVERLAP_SECONDS, help="How many seconds the old secret signs as well.")
     ] = DEFAULT_OVERLAP_SECONDS,
     workspace: _OfWorkspace = None,
 ) -> Shown:
@@ -231,10 +227,10 @@ async def send_test(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
 
 async def deliveries(
     endpoint_id: _Id,
-    status: Annotated[str | None, typer.Option(help="Only those with this status, such as FAILED.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
+    status: Annotated[str | None, Option(help="Only those with this status, such as FAILED.")] = None,
+    limit: Annotated[int, Option(min=1, max=10_000, help="How many, newest first.")] = 20,
     tried: Annotated[
-        bool, typer.Option("--tried", help="Only those that were posted at least once: what its endpoint answers.")
+        bool, Option("--tried", help="Only those that were posted at least once: what its endpoint answers.")
     ] = False,
     workspace: _OfWorkspace = None,
 ) -> Shown:
@@ -268,7 +264,7 @@ async def resend(endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorks
 
 async def recover(
     endpoint_id: _Id,
-    since: Annotated[str, typer.Option(help="Deliveries queued since then: ISO 8601, or an age such as 30m, 2h, 7d.")],
+    since: Annotated[str, Option(help="Deliveries queued since then: ISO 8601, or an age such as 30m, 2h, 7d.")],
     workspace: _OfWorkspace = None,
 ) -> Shown:
     """Send all undelivered events again: those that failed, and those that were stopped."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-import typer
+from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import Commands, open_deployment, parsed, require_known
@@ -30,13 +30,13 @@ from forwarder.tenancy.port import (
 _COLUMNS: Final = ("id", "accounts", "keys", "webhooks", "rate", "createdAt")
 _FORM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _NO_RATE: Final = "none"
-_Id = Annotated[str, typer.Argument(metavar="ID", help="Its identifier.")]
+_Id = Annotated[str, Argument(metavar="ID", help="Its identifier.")]
 _RATE_HELP: Final = "100/60s allows 100 submissions in 60 seconds by all of its keys together."
 
 
 async def add(
-    workspace_id: Annotated[str, typer.Argument(metavar="ID", help="Its identifier: the workspaceId header.")],
-    rate: Annotated[str | None, typer.Option(metavar="RATE", help=_RATE_HELP)] = None,
+    workspace_id: Annotated[str, Argument(metavar="ID", help="Its identifier: the workspaceId header.")],
+    rate: Annotated[str | None, Option(metavar="RATE", help=_RATE_HELP)] = None,
 ) -> Shown:
     """Add a workspace."""
     limit = None if rate is None else parsed("--rate", read_limit, rate)
@@ -65,9 +65,7 @@ async def show(workspace_id: _Id) -> Shown:
 
 async def change(
     workspace_id: _Id,
-    rate: Annotated[
-        str, typer.Option(metavar="RATE", help=f"{_RATE_HELP} {_NO_RATE}: only the limits of its keys apply.")
-    ],
+    rate: Annotated[str, Option(metavar="RATE", help=f"{_RATE_HELP} {_NO_RATE}: only the limits of its keys apply.")],
 ) -> Shown:
     """Change the rate that all keys of a workspace share. Every process applies it within seconds."""
     limit = None if rate == _NO_RATE else parsed("--rate", read_limit, rate)
@@ -79,9 +77,7 @@ async def change(
 
 async def remove(
     workspace_id: _Id,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Remove it. Without it, only say whether that can be done.")
-    ] = False,
+    yes: Annotated[bool, Option("--yes", help="Remove it. Without it, only say whether that can be done.")] = False,
 ) -> Shown:
     """Remove a workspace that has neither accounts nor webhooks. Its keys end with it."""
     async with open_deployment() as backend:
@@ -117,7 +113,7 @@ COMMANDS: Commands = {"add": add, "list": list_workspaces, "show": show, "change
 _KEY_COLUMNS = "id name workspace test scopes rate from createdAt expiresAt lastUsedAt revokedAt".split()
 _DEFAULT = "default"
 
-_KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's identifier: key_….")]
+_KeyId = Annotated[str, Argument(metavar="ID", help="The key's identifier: key_….")]
 _MAX_NAME = 100
 
 
@@ -127,29 +123,26 @@ class _Terms:
 
     scope: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="SCOPE",
             help=f"What it may do: {', '.join(SCOPES)}; several with commas, or again. "
             f"[default for a new key: {write_scopes(DEFAULT_SCOPES).replace(' ', ',')}]",
         ),
     ] = None
     expires: Annotated[
-        str | None,
-        typer.Option(metavar="WHEN", help="Until when it works: 90d, 2031-12-31, 2031-12-31T12:00:00Z, or never."),
+        str | None, Option(metavar="WHEN", help="Until when it works: 90d, 2031-12-31, 2031-12-31T12:00:00Z, or never.")
     ] = None
     networks: Annotated[
         list[str] | None,
-        typer.Option("--from", metavar="NETWORK", help="Where it may be used from: addresses or CIDRs, or any."),
+        Option("--from", metavar="NETWORK", help="Where it may be used from: addresses or CIDRs, or any."),
     ] = None
     rate: Annotated[
         str | None,
-        typer.Option(
-            metavar="RATE", help="100/60s allows 100 submissions in 60 seconds; default is the deployment's limit."
-        ),
+        Option(metavar="RATE", help="100/60s allows 100 submissions in 60 seconds; default is the deployment's limit."),
     ] = None
     name: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--name", metavar="TEXT", help="What it is called, such as its owner; shown here and on the audit trail."
         ),
     ] = None
@@ -175,8 +168,8 @@ class _Terms:
 
 
 async def add_key(
-    workspace: Annotated[str, typer.Option(help="The workspace that the key is for.")],
-    test: Annotated[bool, typer.Option("--test", help="A test key: it reaches only simulated PMSs.")] = False,
+    workspace: Annotated[str, Option(help="The workspace that the key is for.")],
+    test: Annotated[bool, Option("--test", help="A test key: it reaches only simulated PMSs.")] = False,
     *,
     terms: _Terms,
 ) -> Shown:
@@ -191,7 +184,7 @@ async def add_key(
     )
 
 
-async def list_keys(workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None) -> Shown:
+async def list_keys(workspace: Annotated[str | None, Option(help="Only this workspace's.")] = None) -> Shown:
     """List keys, including revoked ones, oldest first. Tokens are not stored."""
     async with open_deployment() as backend:
         found = await backend.tenancy.keys(workspace)
