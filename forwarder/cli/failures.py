@@ -19,30 +19,9 @@ from forwarder.tenancy.sql.secrets import NoSecretYet
 from forwarder.topics.port import LogUnavailable, MessageTooLarge
 
 _WRONG = (BadSettings, NotEncrypted, WrongUsage)
-_FAILED = (
-    Failed,
-    LeasesInForce,
-    NoRoom,
-    CannotMakeRoles,
-    NotMigrated,
-    NotReadable,
-    NoSecretYet,
-    NotTrusted,
-    UnknownSecret,
-    UnusableDatabase,
-    AlreadyRunning,
-    NotPrivate,
-    AlreadyExists,
-    ChangedMeanwhile,
-    InUse,
-    NotKnown,
-    StoreUnavailable,
-    TenancyUnavailable,
-    LogUnavailable,
-    MessageTooLarge,
-)
-
-
+_REFUSED = (Failed, LeasesInForce, NoRoom, AlreadyExists, ChangedMeanwhile, InUse, NotKnown, NotTrusted, UnknownSecret)
+_NOT_READY = (CannotMakeRoles, NotMigrated, NotReadable, NoSecretYet, UnusableDatabase, AlreadyRunning, NotPrivate)
+_FAILED = (*_REFUSED, *_NOT_READY, StoreUnavailable, TenancyUnavailable, LogUnavailable, MessageTooLarge)
 _UNAVAILABLE = {StoreUnavailable: "database", TenancyUnavailable: "database", LogUnavailable: "log"}
 
 

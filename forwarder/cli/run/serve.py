@@ -15,6 +15,7 @@ from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.output import Failed
 from forwarder.process.loading import load
 from forwarder.process.supervision import bind, is_child, run_processes, run_until_signalled
+from forwarder.settings import Settings
 
 Host = Annotated[str | None, Option(help="Address to listen on. [default: FORWARDER_HOST]")]
 Port = Annotated[int | None, Option(min=0, max=65535, help="Port to listen on. [default: FORWARDER_PORT]")]
@@ -64,23 +65,22 @@ def console(host: Host = None, port: Port = None) -> None:
 def _serve(name: str, host: str | None, port: int | None, processes: int) -> None:
     settings = settings_and_logging()
     several = processes > 1 and not is_child()
-    number = settings.environment.port if port is None else port
-    listening = listen(host or settings.environment.host, number, shared=several)
+    listening = listen(settings, host, port, shared=several)
     if several:
         sys.exit(run_processes([name], count=processes, bound=listening))
     # Imported here: the parent of several processes needs nothing of a stage.
     run_until_signalled(partial(load(STAGES[name]), settings, listening))
 
 
-def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """`bind`, but raises `Failed` if the address is not available."""
+def listen(settings: Settings, host: str | None, port: int | None, *, shared: bool = False) -> socket.socket:
+    """`bind` to the given address, or the one in the settings. Raises `Failed` if it is not available."""
+    host, port = host or settings.environment.host, settings.environment.port if port is None else port
     try:
         return bind(host, port, shared=shared)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-        raise Failed(
-            f"cannot listen on {host}:{port}: {reason}. Choose another with --port or FORWARDER_PORT."
-        ) from None
+        advice = "Choose another with --port or FORWARDER_PORT."
+        raise Failed(f"cannot listen on {host}:{port}: {reason}. {advice}") from None
 
 
 def simulate(
@@ -96,9 +96,8 @@ def simulate(
 ) -> None:
     """Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3."""
     settings = settings_and_logging()
-    listening = listen(host or settings.environment.host, 8085 if port is None else port)
-    simulated_world, run_simulator = (
-        load(f"forwarder.assembly.roles.simulator:{each}") for each in ("simulated_world", "run_simulator")
+    listening, role = listen(settings, host, port), "forwarder.assembly.roles.simulator"
+    world = load(f"{role}:simulated_world")(
+        delay_ms=delay, fault=fault, fault_rate=fault_rate, calendars=calendars, state=state
     )
-    world = simulated_world(delay_ms=delay, fault=fault, fault_rate=fault_rate, calendars=calendars, state=state)
-    run_until_signalled(partial(run_simulator, world, listening))
+    run_until_signalled(partial(load(f"{role}:run_simulator"), world, listening))

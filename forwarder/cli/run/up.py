@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -43,6 +42,7 @@ _log = structlog.get_logger(__name__)
 
 WORKSPACE = "demo"
 DEMO_ENV = "demo.env"
+_SIMULATOR = "/simulator"
 _TOUR = Path("clients/python/examples/demo.py")
 
 _ACCOUNTS = {
@@ -83,31 +83,9 @@ def up(
     # People want to see the start-up text on a terminal, not a log line for each reservation.
     quiet = sys.stderr.isatty() and "FORWARDER_LOG_LEVEL" not in os.environ
     settings = settings_and_logging("warning" if quiet else None)
-    host = host or settings.environment.host
-    listening = listen(host, settings.environment.port if port is None else port)
+    listening = listen(settings, host, port)
     run_until_signalled(partial(_run, settings, listening, demo))
     say("Stopped. The next start continues from here.")
-
-
-async def _run(settings: Settings, listening: Listening, demo: bool, stop: Stop) -> None:
-    url = own_url(listening, tls=settings.tls is not None)
-    console = console_refusal(settings, listening)
-
-    async def ready(backend: Backend, simulator: str) -> None:
-        if demo:
-            world = await prepare_demo_world(backend, url, simulator, settings.environment.data_dir)
-            _explain(world, console or _console(url, world))
-        else:
-            say(f"The forwarder is running on {url}\n{console or _console(url, None)}")
-
-    await run_everything(settings, listening, stop, ready)
-
-
-def _console(url: str, world: DemoWorld | None) -> str:
-    """Where the console is, and how to get in."""
-    if world is None:
-        return f"Console: {url}/console   (a key to sign in: {_started_as()} key add --workspace … --scope operate)"
-    return f"Console: {url}/console   (sign in with FORWARDER_TOKEN of {world.data_dir / DEMO_ENV})"
 
 
 def _started_as() -> str:
@@ -121,8 +99,7 @@ def _started_as() -> str:
     return os.path.relpath(program) if program.is_relative_to(Path.cwd()) else str(program)
 
 
-def _explain(world: DemoWorld, console: str) -> None:
-    forwarder = _started_as()
+def _explain(world: DemoWorld, console: str, forwarder: str) -> None:
     # Only a checkout has the tour.
     tour = "  make demo\n      a short guided tour: a rejection, an outage survived\n" if _TOUR.exists() else ""
     say(
@@ -148,7 +125,7 @@ Then:
     )
 
 
-async def prepare_demo_world(backend: Backend, url: str, simulator: str, data_dir: Path) -> DemoWorld:
+async def _prepare_demo_world(backend: Backend, url: str, simulator: str, data_dir: Path) -> DemoWorld:
     """Creates the missing workspace and accounts, points the accounts at `simulator`, and writes `demo.env` (mode 0600) with a
     token, the same as at the last start if its key is still valid."""
     known = {account.id: account for account in await backend.tenancy.accounts(WORKSPACE)}
@@ -177,14 +154,9 @@ async def prepare_demo_world(backend: Backend, url: str, simulator: str, data_di
     return DemoWorld(url, token, data_dir)
 
 
-Ready = Callable[[Backend, str], Awaitable[None]]
-"""Called with the backend, and with the address of this process's simulated PMSs."""
-
-_SIMULATOR = "/simulator"
-
-
-async def run_everything(settings: Settings, listening: Listening, stop: Stop, ready: Ready) -> None:
-    """All stages and simulated PMSs in this process, on one port, until `stop`. `ready` is called once they run."""
+async def _run(settings: Settings, listening: Listening, demo: bool, stop: Stop) -> None:
+    """All stages and simulated PMSs in this process, on one port, until `stop`. Says how to use them once they run."""
+    url, refused = own_url(listening, tls=settings.tls is not None), console_refusal(settings, listening)
     # Plain HTTP to the process's own simulator, on this machine only: TLS would need its certificate to be trusted.
     # Plain HTTP to any other than a loopback address is refused.
     here = settings.tls is None and is_local(urlsplit(own_url(listening)).hostname or "")
@@ -208,9 +180,8 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
             world = stack.enter_context(World(backend.clock, calendars=False, journal=journal))
             health = worker_health(backend, worker, publisher)
             reading = [*await open_query(backend, outcomes), *await open_webhook_api(stack, backend, stop)]
-            callers = [*ingress, *reading, *contract_routes()]
-            operators = [] if console_refusal(settings, listening) else await open_console(backend)
-            routes = [*callers, *operators]
+            operators = [] if refused else await open_console(backend)
+            routes = [*ingress, *reading, *contract_routes(), *operators]
             simulated = simulator_below(_SIMULATOR, simulated_pms(world))
             if aside is None:
                 routes.append(simulated)
@@ -222,5 +193,13 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
                 side_by_side(notifier.run(stop), stop),
                 side_by_side(housekeeping(backend, stop), stop),
             ):
-                await ready(backend, simulator)
+                program = _started_as()
+                if demo:
+                    demo_world = await _prepare_demo_world(backend, url, simulator, settings.environment.data_dir)
+                    sign_in = f"sign in with FORWARDER_TOKEN of {demo_world.data_dir / DEMO_ENV}"
+                    _explain(demo_world, refused or f"Console: {url}/console   ({sign_in})", program)
+                else:
+                    sign_in = f"a key to sign in: {program} key add --workspace … --scope operate"
+                    console = refused or f"Console: {url}/console   ({sign_in})"
+                    say(f"The forwarder is running on {url}\n{console}")
                 await serve_role("up", routes, backend, listening, stop, health=health, throttles=worker.throttles)
