@@ -32,8 +32,11 @@ from forwarder.topics.port import Log, Topics
 
 T = TypeVar("T")
 G = TypeVar("G")
-Commands = Mapping[str, Callable[..., Any]]
-"""The commands of a group, by name."""
+
+
+def commands(**by_name: Callable[..., Any]) -> Mapping[str, Callable[..., Any]]:
+    """A group of commands. `look_up` is called as `look-up`, and `try_` as `try`."""
+    return {name.strip("_").replace("_", "-"): command for name, command in by_name.items()}
 
 
 def runnable(command: Callable[..., Any]) -> Callable[..., None]:

@@ -5,7 +5,6 @@ A value is a frozen dataclass, or a mapping with the names that are printed. Nam
 
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,9 +13,11 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any
 
+from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import to_json
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.table import Table as RichTable
 from typer import Option
 
@@ -25,7 +26,6 @@ from forwarder.process.printable import OBEYED, printable
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of a table.")]
 
-_UPPER = re.compile("[A-Z]")
 _UNBOUNDED = 1000
 """Columns whose values people copy: a terminal wraps them instead of truncating."""
 
@@ -41,7 +41,7 @@ class WrongUsage(Exception):
 def plain(value: Any) -> Any:
     """`value` as JSON has it: a dataclass as an object of its fields, an enum as its value, a time as ISO 8601."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {_camel(each.name): plain(getattr(value, each.name)) for each in fields(value)}
+        return {to_camel(each.name): plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
         return {str(name): plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -58,15 +58,10 @@ def picked(value: Any, names: str) -> dict[str, Any]:
     for each in names.split():
         name, _, path = each.partition("=")
         attribute = value
-        for step in (path or _UPPER.sub(lambda letter: f"_{letter[0].lower()}", name)).split("."):
+        for step in (path or to_snake(name)).split("."):
             attribute = None if attribute is None else getattr(attribute, step)
         found[name] = plain(attribute)
     return found
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +144,7 @@ def show(*blocks: Block) -> None:
                 if not terminal:
                     show_lines(map(_tabbed, (columns, *cells)))
                     continue
-                table = RichTable(box=None, pad_edge=False)
-                for column in columns:
-                    table.add_column(column, no_wrap=True)
+                table = RichTable(*(Column(each, no_wrap=True) for each in columns), box=None, pad_edge=False)
                 for cell in cells:
                     table.add_row(*map(printable, cell))
                 _unbounded().print(table)

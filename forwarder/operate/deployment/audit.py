@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic_core import from_json
 from typer import Option
 
-from forwarder.operate.command import Commands, moment_if_given, open_deployment, require_known
+from forwarder.operate.command import commands, moment_if_given, open_deployment, require_known
 from forwarder.operate.output import Shown, Table, picked
 from forwarder.store.audit import AuditEntry, AuditFilter
 
@@ -67,4 +67,4 @@ async def list_entries(
     return Shown(rows, Table(shown, _COLUMNS), more)
 
 
-COMMANDS: Commands = {"list": list_entries}
+COMMANDS = commands(list=list_entries)

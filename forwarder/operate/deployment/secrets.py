@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend, required_secrets
-from forwarder.operate.command import Commands, open_deployment
+from forwarder.operate.command import commands, open_deployment
 from forwarder.operate.output import Failed, Shown, Table, listed, picked
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import CardKey
@@ -247,11 +247,4 @@ def _secrets(backend: Backend) -> Secrets:
     return Secrets(SqlSecrets(engine), [SqlSealed(engine), SealingKeys(engine, Keyring(held)), cards], held)
 
 
-COMMANDS: Commands = {
-    "status": status,
-    "generate": generate,
-    "add": add,
-    "rotate": rotate,
-    "reseal": reseal,
-    "retire": retire,
-}
+COMMANDS = commands(status=status, generate=generate, add=add, rotate=rotate, reseal=reseal, retire=retire)

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from forwarder.assembly.backend import Backend, make_database_roles, migrate_backend
 from forwarder.assembly.parts import topic_check
 from forwarder.assembly.start import settings_and_logging
-from forwarder.operate.command import Commands, open_deployment
+from forwarder.operate.command import commands, open_deployment
 from forwarder.operate.output import AsJson, Failed, Shown, WrongUsage, listed, show_json, show_lines
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.settings import Distributed, Embedded
@@ -257,4 +257,4 @@ def migrate(
     return Shown({"applied": list(applied), "roles": list(made)}, [*text, f"Roles: {', '.join(made)}. {use}"])
 
 
-COMMANDS: Commands = {"acls": print_acls, "create": create, "grow": grow, "list": list_topics}
+COMMANDS = commands(acls=print_acls, create=create, grow=grow, list=list_topics)

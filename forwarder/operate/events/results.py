@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from typer import Option
 
-from forwarder.operate.command import Commands, moment, open_topics, stop_on_signal, unless_stopped
+from forwarder.operate.command import commands, moment, open_topics, stop_on_signal, unless_stopped
 from forwarder.operate.output import Failed, WrongUsage, json_line, note, show_lines, while_read
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.printable import printable
@@ -176,4 +176,4 @@ async def require_topic(log: Log, topic: str) -> None:
             raise Failed(f"there is no topic {topic} yet: `forwarder topics create`, or `forwarder up`, makes it.")
 
 
-COMMANDS: Commands = {"tail": tail}
+COMMANDS = commands(tail=tail)

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from typer import Argument, Option
 
-from forwarder.operate.command import Commands, open_deployment, require_known
+from forwarder.operate.command import commands, open_deployment, require_known
 from forwarder.operate.output import Block, Shown, Table, WrongUsage, picked, progress
 from forwarder.operate.privacy.scan import texts_in
 from forwarder.oversight.audit import Audit
@@ -269,7 +269,7 @@ def _days(remains: TopicRemains) -> float | None:
     return None if remains.retention is None else remains.retention / timedelta(days=1)
 
 
-COMMANDS: Commands = {"erase": erase}
+COMMANDS = commands(erase=erase)
 
 
 # --- how long data is kept -------------------------------------------------------------------------------------------------
@@ -422,4 +422,4 @@ async def purge(
     return Shown({**result, "submissions": deleted if yes else count}, sentence)
 
 
-RETENTION: Commands = {"set": set_retention, "show": show_retention}
+RETENTION = commands(set=set_retention, show=show_retention)

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from typer import Argument
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import Commands, open_deployment
+from forwarder.operate.command import commands, open_deployment
 from forwarder.operate.output import AsJson, Failed, Shown, listed, picked, say
 from forwarder.operate.submissions.bulk import Yes, agreed
 from forwarder.operate.submissions.search import RequestId, not_found
@@ -196,4 +196,4 @@ async def _cancel_in_pms(backend: Backend, asked: AskedFor, pms_reservation_id: 
             await Repairs(backend.engine).undoubled(asked.request_id, left)
 
 
-DOUBLES: Commands = {"list": list_doubles, "cancel": cancel_double}
+DOUBLES = commands(list=list_doubles, cancel=cancel_double)

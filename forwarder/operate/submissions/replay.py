@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from typer import Argument, Option
 
-from forwarder.operate.command import Commands, open_deployment, require_known, stop_on_signal
+from forwarder.operate.command import commands, open_deployment, require_known, stop_on_signal
 from forwarder.operate.output import Block, Shown, Table, WrongUsage, progress
 from forwarder.operate.submissions.bulk import OnDone, Yes, agreed
 from forwarder.operate.submissions.dead_letters import (
@@ -195,4 +195,4 @@ def _passed_over(plan: ReplayPlan) -> str:
     return f" Passed over: {'; '.join(counts)}." if counts else ""
 
 
-COMMANDS: Commands = {"list": list_letters, "show": show, "replay": replay, "acknowledge": acknowledge}
+COMMANDS = commands(list=list_letters, show=show, replay=replay, acknowledge=acknowledge)

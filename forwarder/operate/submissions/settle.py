@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import Commands, open_deployment, text_from
+from forwarder.operate.command import commands, open_deployment, text_from
 from forwarder.operate.output import Failed, Shown, WrongUsage
 from forwarder.operate.submissions.bulk import (
     CannotRepair,
@@ -381,11 +381,6 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
     return Failed(f"{request_id} is {summary.status.value}: {advice}.")
 
 
-COMMANDS: Commands = {
-    "show": show_history,
-    "list": list_submissions,
-    "look-up": look_up,
-    "retry": retry,
-    "settle": settle,
-    "cancel": cancel,
-}
+COMMANDS = commands(
+    show=show_history, list=list_submissions, look_up=look_up, retry=retry, settle=settle, cancel=cancel
+)

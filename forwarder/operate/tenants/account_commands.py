@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from typer import Argument, Option
 
 from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds
-from forwarder.operate.command import Commands, credential_from, open_deployment, options_from, require_known, text_from
+from forwarder.operate.command import commands, credential_from, open_deployment, options_from, require_known, text_from
 from forwarder.operate.output import Grid, Shown, WrongUsage, fields_of, listed, picked
 from forwarder.operate.tenants.accounts import (
     FAILED,
@@ -317,12 +317,4 @@ def _row(account: Account) -> dict[str, Any]:
     }
 
 
-COMMANDS: Commands = {
-    "add": add,
-    "set": change,
-    "list": list_accounts,
-    "show": show,
-    "probe": probe,
-    "pause": pause,
-    "resume": resume,
-}
+COMMANDS = commands(add=add, set=change, list=list_accounts, show=show, probe=probe, pause=pause, resume=resume)

@@ -10,7 +10,7 @@ from typer import Argument, Option
 from forwarder import __version__
 from forwarder.assembly.pms_catalog import adapters, fields, pms_kinds, try_out
 from forwarder.observability.logging import configure_logging
-from forwarder.operate.command import Commands, options_from
+from forwarder.operate.command import commands, options_from
 from forwarder.operate.output import AsJson, Failed, Shown, Table, WrongUsage, listed, say, show_json
 from forwarder.pms.port import BadOptions
 from forwarder.process.loading import of_kit
@@ -120,9 +120,6 @@ def _row(adapter: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-COMMANDS: Commands = {
-    "list": list_adapters,
-    "fields": show_fields,
-    "try": try_kind,
-    "check": of_kit("command:check") or check_without_kit,
-}
+COMMANDS = commands(
+    list=list_adapters, fields=show_fields, try_=try_kind, check=of_kit("command:check") or check_without_kit
+)

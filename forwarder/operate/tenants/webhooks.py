@@ -20,7 +20,7 @@ from forwarder.notifier.webhooks import (
     Webhooks,
     WebhookTerms,
 )
-from forwarder.operate.command import Commands, moment, open_deployment, require_known, text_from
+from forwarder.operate.command import commands, moment, open_deployment, require_known, text_from
 from forwarder.operate.output import Failed, Shown, Table, WrongUsage, fields_of, more_than
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import Endpoint, TooManyEndpoints, UnknownAccount
@@ -275,18 +275,18 @@ async def recover(
     return Shown({"id": endpoint_id, "since": after, "putBack": count}, sentence)
 
 
-COMMANDS: Commands = {
-    "add": add,
-    "list": list_webhooks,
-    "show": show,
-    "set": change,
-    "test": send_test,
-    "rotate": rotate,
-    "disable": disable,
-    "enable": enable,
-    "remove": remove,
-    "deliveries": deliveries,
-    "delivery": delivery,
-    "resend": resend,
-    "recover": recover,
-}
+COMMANDS = commands(
+    add=add,
+    list=list_webhooks,
+    show=show,
+    set=change,
+    test=send_test,
+    rotate=rotate,
+    disable=disable,
+    enable=enable,
+    remove=remove,
+    deliveries=deliveries,
+    delivery=delivery,
+    resend=resend,
+    recover=recover,
+)

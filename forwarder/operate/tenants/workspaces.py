@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import Commands, open_deployment, parsed, require_known
+from forwarder.operate.command import commands, open_deployment, parsed, require_known
 from forwarder.operate.output import Failed, Shown, WrongUsage, fields_of, listed, picked
 from forwarder.tenancy.limits import read_limit
 from forwarder.tenancy.port import (
@@ -105,7 +105,7 @@ def _row(workspace: Workspace) -> dict[str, Any]:
     return picked(workspace, "id accounts keys webhooks") | {"rate": rate, "createdAt": workspace.created_at}
 
 
-COMMANDS: Commands = {"add": add, "list": list_workspaces, "show": show, "change": change, "remove": remove}
+COMMANDS = commands(add=add, list=list_workspaces, show=show, change=change, remove=remove)
 
 
 # --- keys ---
@@ -225,4 +225,4 @@ def _key_row(known: KnownKey) -> dict[str, Any]:
     return about | _terms_of(known.key)
 
 
-KEYS: Commands = {"add": add_key, "list": list_keys, "change": change_key, "revoke": revoke}
+KEYS = commands(add=add_key, list=list_keys, change=change_key, revoke=revoke)
