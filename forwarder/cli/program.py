@@ -43,7 +43,7 @@ status operate.deployment.status:status
   Show the deployment's state: problems first, most urgent first, each with the command that fixes it.
 doctor operate.deployment.doctor:doctor
   Check how the deployment is set up: settings, log, topics, store, clock, secret, keys and simulator, and say what to do.
-recover operate.deployment.recover_command:recover
+recover operate.deployment.recovery:recover
   After a restore: bring the database up to date from the topics, or accept topics that were recreated.
 purge operate.privacy.guests:purge
   Delete submissions that were finished before a day.

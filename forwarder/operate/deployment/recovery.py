@@ -11,14 +11,23 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
 
 import structlog
+from typer import Option
 
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.parts import recovery_check, topic_check
+from forwarder.operate.command import moment_if_given, open_deployment
 from forwarder.operate.deployment.topic_copy import BATCH, Submitted, TopicCopy, in_batches
+from forwarder.operate.output import Block, Failed, Shown, WrongUsage
 from forwarder.oversight.audit import Audit
+from forwarder.oversight.losses import TopicLost
 from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
-from forwarder.process.clock import Clock
+from forwarder.pms.accounts import target_of
+from forwarder.pms.port import AccountConnection
+from forwarder.pms.registry import registered
+from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import Blame, Fault, Where, by_halves
 from forwarder.process.loops import cancel_all
 from forwarder.reservation.cancellation import CancellationRequest
@@ -26,7 +35,6 @@ from forwarder.reservation.evidence import NOTHING_SENT, read_target
 from forwarder.reservation.outcome import Confirmed, InDoubt, Status
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.record import ResultEvent
-from forwarder.reservation.submission import Submission
 from forwarder.store.audit import AuditResult
 from forwarder.store.submissions.port import (
     Arrival,
@@ -41,7 +49,7 @@ from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.tenancy.cards import GONE
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory, TenancyUnavailable
 from forwarder.topics.codec import trace_of
-from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Publisher, Topics, moment_of
+from forwarder.topics.port import Log, LogUnavailable, Publisher, Topics, moment_of
 
 _log = structlog.get_logger(__name__)
 
@@ -56,7 +64,7 @@ TargetOf = Callable[[Account], str]
 """The target of workers' pushes for an account, as rows store it; empty where pushes carry nothing."""
 
 
-class LeasesInForce(ValueError):
+class LeasesInForce(Failed):
     """Workers are running on this store. The message names them."""
 
 
@@ -95,11 +103,7 @@ class Recovery:
     audit: Audit
     clock: Clock
     _worker_id: str = field(default="", init=False)
-    _accounts: dict[str, Account | None] = field(default_factory=dict, init=False)
-    _blame: Blame = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._blame = Blame(Where.RECOVERY, self.clock.sleep)
+    _terms: dict[str, tuple[timedelta, str]] = field(default_factory=dict, init=False)
 
     async def run(self, *, since: datetime | None = None, dry_run: bool = False) -> Recovered:
         """`since`: when the store was like this; by default an hour before its newest row. `dry_run`: only counts."""
@@ -111,12 +115,16 @@ class Recovery:
                 return await self._dry_run(since, copy)
             async with self._alone():
                 since = await self._begin_at(since)
-                await self._exclude_workers(since)
+                # Keep workers from starting until this recovery finishes, even if this process dies.
+                before, now = await self._others(), self.clock.now()
+                await self.store.begin(since, now)
+                if (at_work := await self._at_work(before)) is not None:
+                    await self.store.give_up(now)
+                    raise at_work
                 await copy.read(since)
                 async with self.audit.request("store.recover", since=since and since.isoformat()) as operation:
                     recovered = await self._recover(since, copy)
-                    counts = {name: count for name, count in asdict(recovered).items() if name != "since"}
-                    operation.details.update(counts)
+                    operation.details |= {name: count for name, count in asdict(recovered).items() if name != "since"}
                     await self.audit.note(operation, AuditResult.DONE)
             await self.recorder.take_over((), now=self.clock.now())
             # The store has these outcomes, but perhaps not their deliveries. Consumers drop repeated events by their id.
@@ -145,14 +153,6 @@ class Recovery:
             await cancel_all([renewing])
             with suppress(StoreUnavailable):
                 await self.recorder.end_lease(self._worker_id)
-
-    async def _exclude_workers(self, since: datetime | None) -> None:
-        """Keeps workers from starting until this recovery finishes, even if this process dies."""
-        before, now = await self._others(), self.clock.now()
-        await self.store.begin(since, now)
-        if alive := [each.worker_id for each in await self._others() if each not in before]:
-            await self.store.give_up(now)
-            raise _at_work(alive)
 
     async def _begin_at(self, since: datetime | None) -> datetime | None:
         """Where to begin. An interrupted recovery wrote the newest row itself, so the next one begins where it began."""
@@ -185,18 +185,22 @@ class Recovery:
 
     async def _require_no_leases(self) -> None:
         """Waits for one lease to tell live workers from those that only the snapshot remembers: live ones renew it."""
-        before = await self._others()
-        if not before:
-            return
-        await self.clock.sleep(max(each.lease_seconds for each in before))
-        if alive := [each.worker_id for each in await self._others() if each not in before]:
-            raise _at_work(alive)
+        if before := await self._others():
+            await self.clock.sleep(max(each.lease_seconds for each in before))
+            if (at_work := await self._at_work(before)) is not None:
+                raise at_work
 
     async def _others(self) -> Sequence[Heartbeat]:
         return [each for each in await self.recorder.heartbeats() if each.worker_id != self._worker_id]
 
+    async def _at_work(self, before: Sequence[Heartbeat]) -> LeasesInForce | None:
+        """The error that names those who renewed their leases since `before`."""
+        alive = sorted(each.worker_id for each in await self._others() if each not in before)
+        says = f"Workers, or another recovery, are at work on this store: {', '.join(alive)}. Stop them all, then run this again."
+        return LeasesInForce(says) if alive else None
+
     async def _recover(self, since: datetime | None, copy: TopicCopy) -> Recovered:
-        recorder, behind, replayed = self.recorder, 0, 0
+        recorder, blame, behind, replayed = self.recorder, Blame(Where.RECOVERY, self.clock.sleep), 0, 0
         await recorder.take_over(await self._others(), now=self.clock.now())
         await self._hold_pending()
         counts = copy.counts()
@@ -221,7 +225,7 @@ class Recovery:
                 outages=(StoreUnavailable, TenancyUnavailable, LogUnavailable),
                 refusals=(Unstorable,),
                 refused=_left_out,
-                blame=self._blame,
+                blame=blame,
             )
             # Before its outcome: if this process dies in between, the next recovery finds that it lacks the outcome.
             await self._recognise(some)
@@ -236,16 +240,15 @@ class Recovery:
 
     async def _recognise(self, some: Iterable[Submitted]) -> None:
         """From now on later submissions are compared with those of these that have an outcome."""
-        decided = (each.submission for each in some if each.outcome is not None)
+        decided = [each.submission for each in some if each.outcome is not None]
         await self.store.recognise_by({each.request_id: each.natural for each in decided if each.natural})
 
     async def _replay(self, replays: Sequence[Submitted]) -> int:
         """Makes replayed dead letters without an outcome pending again, and possibly sent. Returns how many."""
-        lacking = await self.store.replays_not_made(
-            {each.submission.request_id: each.replay_of or 0 for each in replays}
-        )
+        revisions = {each.submission.request_id: each.replay_of or 0 for each in replays}
+        lacking = await self.store.replays_not_made(revisions)
         arrivals = [
-            replace(await self._arrival(each.message, each.submission), replay_of=each.replay_of)
+            replace(await self._arrival(each), replay_of=each.replay_of)
             for each in replays
             if each.submission.request_id in lacking
         ]
@@ -262,7 +265,7 @@ class Recovery:
         await self._renew()
         recorder, partitions = self.recorder, range(_MAX_PARTITIONS)
         for account_id in await recorder.accounts_due(partitions, now=_ENDLESS):
-            target = await self._target(account_id)
+            _, target = await self._terms_of(account_id)
             while True:
                 works = await recorder.claim(
                     self._worker_id, account_id, partitions, now=_ENDLESS, limit=BATCH, target=target
@@ -273,34 +276,28 @@ class Recovery:
                 await self._renew()
 
     async def _ingest(self, some: Sequence[Submitted]) -> None:
-        arrivals = [await self._arrival(each.message, each.submission) for each in some]
         # A submission with an outcome of its own duplicates no other: leave its natural key out now, and restore it later.
         arrivals = [
             arrival if each.outcome is None else replace(arrival, submission=replace(arrival.submission, natural=None))
-            for arrival, each in zip(arrivals, some, strict=True)
+            for each in some
+            for arrival in [await self._arrival(each)]
         ]
         works = await self.recorder.ingest(self._worker_id, arrivals, now=self.clock.now())
         await self.recorder.mark_pushing(self._worker_id, [work.id for work in works])
 
-    async def _arrival(self, message: ConsumedMessage, submission: Submission) -> Arrival:
+    async def _arrival(self, submitted: Submitted) -> Arrival:
+        message, submission = submitted.message, submitted.submission
         # Only keys that a backup should not contain could open its card.
         kept = submission if submission.card is None else replace(submission, card=GONE)
+        deadline, target = await self._terms_of(submission.account_id)
+        at, place = self.clock.now() + deadline, message.offset
         return Arrival(
-            kept,
-            message.partition,
-            self.clock.now() + timedelta(seconds=await self._deadline_seconds(submission.account_id)),
-            held=True,
-            offset=message.offset,
-            timestamp_ms=message.timestamp_ms,
-            target=await self._target(submission.account_id),
+            kept, message.partition, at, held=True, offset=place, timestamp_ms=message.timestamp_ms, target=target
         )
 
     async def _cancel(self, requests: Sequence[CancellationRequest]) -> None:
         now = self.clock.now()
-        arrivals = [
-            CancellationArrival(each, now + timedelta(seconds=await self._deadline_seconds(each.account_id)))
-            for each in requests
-        ]
+        arrivals = [CancellationArrival(each, now + (await self._terms_of(each.account_id))[0]) for each in requests]
         await self.recorder.request_cancellations(arrivals, now=now)
 
     async def _restore(self, outcomes: Sequence[PublishedOutcome]) -> int:
@@ -313,21 +310,14 @@ class Recovery:
     async def _ended(self, outcome: PublishedOutcome, work_id: int) -> Ended:
         data, message, now = outcome.data, outcome.consumed.message, self.clock.now()
         status, record, in_doubt = outcome.status, data["reservation"], outcome.status is Status.IN_DOUBT
-        event = ResultEvent(
-            outcome.request_id,
-            outcome.revision,
-            status,
-            message.key.decode(),
-            outcome.occurred_at,
-            data,
-            trace_of(message.headers),
-        )
-        cancelled_at, account_id, evidence = record.get("cancelledAt"), data["integrationAccountId"], NOTHING_SENT
+        key, trace = message.key.decode(), trace_of(message.headers)
+        event = ResultEvent(outcome.request_id, outcome.revision, status, key, outcome.occurred_at, data, trace)
+        (deadline, target), evidence = await self._terms_of(data["integrationAccountId"]), NOTHING_SENT
+        cancelled_at = record.get("cancelledAt")
         if in_doubt or status is Status.CONFIRMED:
             # One push, with nothing known of it but the target of the account's pushes.
             came = InDoubt("restored", "") if in_doubt else Confirmed(record.get("pmsReservationId") or "")
-            target = read_target(await self._target(account_id))
-            evidence = NOTHING_SENT.after(came, target, outcome.occurred_at)
+            evidence = NOTHING_SENT.after(came, read_target(target), outcome.occurred_at)
         return Ended(
             work_id,
             status,
@@ -339,22 +329,17 @@ class Recovery:
             look_at=now if in_doubt else None,
             cancelled_at=(moment(cancelled_at) or now) if cancelled_at else None,
             cancel_problem=(data.get("cancellation") or {}).get("problem") if status is Status.CONFIRMED else None,
-            cancel_by=now + timedelta(seconds=await self._deadline_seconds(account_id)),
+            cancel_by=now + deadline,
             evidence=evidence,
         )
 
-    async def _account(self, account_id: str) -> Account | None:
-        if account_id not in self._accounts:
-            self._accounts[account_id] = await self.directory.account(account_id)
-        return self._accounts[account_id]
-
-    async def _deadline_seconds(self, account_id: str) -> int:
-        account = await self._account(account_id)
-        return DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
-
-    async def _target(self, account_id: str) -> str:
-        account = await self._account(account_id)
-        return "" if account is None else self.target(account)
+    async def _terms_of(self, account_id: str) -> tuple[timedelta, str]:
+        """How long the account's submissions are tried, and the target of its pushes."""
+        if account_id not in self._terms:
+            account = await self.directory.account(account_id)
+            seconds = DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
+            self._terms[account_id] = timedelta(seconds=seconds), "" if account is None else self.target(account)
+        return self._terms[account_id]
 
 
 def _counted(
@@ -387,13 +372,6 @@ def _in_turn(submitted: Iterator[Submitted]) -> Iterator[Sequence[Submitted]]:
         yield batch
 
 
-def _at_work(worker_ids: Sequence[str]) -> LeasesInForce:
-    return LeasesInForce(
-        f"Workers, or another recovery, are at work on this store: {', '.join(sorted(worker_ids))}. Stop them all, then run this "
-        "again."
-    )
-
-
 async def _left_out(submitted: Submitted, error: Exception | Fault) -> None:
     message, submission = submitted.message, submitted.submission
     _log.error(
@@ -403,3 +381,112 @@ async def _left_out(submitted: Submitted, error: Exception | Fault) -> None:
         offset=message.offset,
         error=str(error),
     )
+
+
+# --- the command ---
+
+_IN_WORDS: Final = {
+    "missing": "submissions were missing, and are there again",
+    "behind": "outcomes were missing, and are recorded again",
+    "possibly_sent": "submissions have no outcome: possibly sent, so looked up, sent again under their key, or parked",
+    "replayed": "dead letters that were put back are pending again, and possibly sent",
+    "cancellations": "requested cancellations are recorded",
+    "published_again": "outcomes are published again, for webhooks that were queued since",
+    "without_request": "outcomes are of submissions that are no longer on the requests topic",
+}
+
+
+async def recover(
+    since: Annotated[
+        str | None,
+        Option(help="The time of the database's snapshot, or earlier: ISO 8601, or an age such as 30m, 2h, 7d."),
+    ] = None,
+    from_snapshot: Annotated[
+        bool, Option("--from-snapshot", help="Start an hour before the newest submission in the database.")
+    ] = False,
+    topics_lost: Annotated[
+        bool,
+        Option(
+            "--topics-lost", help="The topics were lost or recreated, not the database: continue with them as they are."
+        ),
+    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Count what would be done.")] = False,
+) -> Shown:
+    """After a restore: bring the database up to date from the topics, or accept topics that were recreated.
+
+    With all workers stopped, or waiting because the database is behind. Restores what was accepted since the snapshot, with the
+    published outcomes. Anything else that may have been sent is never sent again blindly. Safe to repeat.
+    """
+    if [since is not None, from_snapshot, topics_lost].count(True) != 1:
+        raise WrongUsage(
+            "Say what happened: --since TIME or --from-snapshot (the database was restored), or --topics-lost."
+        )
+    begin = moment_if_given(since, "--since")
+    async with open_deployment() as backend:
+        if topics_lost:
+            check = topic_check(backend)
+            lost = await check.lost()
+            if lost is not None and not dry_run:
+                await check.accept(backend.audit)
+            if lost is None:
+                return Shown({"lost": None}, "The topics are complete: nothing to do.")
+            done = "Done: workers continue with the topics as they are, and are ready within half a minute."
+            return Shown({"lost": asdict(lost)}, [*_lost_in_words(lost), *([] if dry_run else [done])])
+        counts = asdict(await _run(backend, since=begin, dry_run=dry_run))
+    text: list[Block] = ["Dry run:" if dry_run else "Done:"]
+    text += [f"{counts[name]:8,} {words}" for name, words in _IN_WORDS.items()]
+    if not dry_run:
+        text.append("Start the workers now; waiting ones continue by themselves.")
+    return Shown({**counts, "dry_run": dry_run}, text)
+
+
+def _lost_in_words(lost: TopicLost) -> Iterator[str]:
+    if lost.taken_in_until is not None:
+        kept = "now" if lost.kept_from is None else iso(lost.kept_from)
+        yield f"{lost.beyond:,} of the newest submissions were beyond the end of the requests topic: it was lost, or recreated."
+        yield (
+            f"Submissions accepted from shortly before {iso(lost.taken_in_until)} until {kept} that are not in the database are "
+            "lost."
+        )
+    for gap in lost.gaps:
+        count = "An unknown number of" if gap.missing is None else f"{gap.missing:,}"
+        since = "" if gap.since is None else f" from {iso(gap.since)}"
+        until = iso(gap.noted_at if gap.until is None else gap.until)
+        known = f"; the database has {len(gap.known):,} of them" if gap.known else ""
+        yield f"{count} messages{since} until {until} are missing from {gap.topic}, partition {gap.partition}{known}."
+    if any(gap.topic.endswith(Topics().results) for gap in lost.gaps):
+        yield "Webhooks have not received the outcomes of that time: GET /api/v1/vrs/reservations?updatedSince=… lists them."
+    if lost.unowned:
+        yield f"{lost.unowned:,} due submissions belong to removed partitions: a worker moves them within half a minute."
+    if lost.beyond or any(not gap.topic.endswith(Topics().results) for gap in lost.gaps):
+        yield (
+            "Ask callers to send the submissions of that time again under the same Idempotency-Key: known ones are not made twice."
+        )
+
+
+async def _run(backend: Backend, *, since: datetime | None, dry_run: bool) -> Recovered:
+    """Runs a `Recovery`: see `Recovery.run`."""
+    kinds = registered().kinds
+
+    def target(account: Account) -> str:
+        connection = AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
+        try:
+            can = kinds[account.kind](connection, backend.clock).capabilities
+        except (LookupError, ValueError):  # no such kind here, or not with these options
+            return ""
+        return target_of(account.kind, account.base_url, None, can).text
+
+    async with backend.log.publisher() as publisher:
+        running = Recovery(
+            log=backend.log,
+            topics=backend.settings.topics,
+            publisher=publisher,
+            recorder=Recorder(backend.engine),
+            store=StoreRecovery(backend.engine),
+            directory=backend.directory,
+            check=recovery_check(backend, await backend.request_ids(), await backend.signer()),
+            target=target,
+            audit=backend.audit,
+            clock=backend.clock,
+        )
+        return await running.run(since=since, dry_run=dry_run)
