@@ -2,8 +2,6 @@
 
 from errno import ENOSPC
 
-from forwarder.operate.deployment.recovery import LeasesInForce
-from forwarder.operate.deployment.topic_copy import NoRoom
 from forwarder.operate.output import Failed, WrongUsage
 from forwarder.operate.tenants.accounts import NotEncrypted
 from forwarder.process.data_dir import AlreadyRunning, NotPrivate
@@ -19,7 +17,7 @@ from forwarder.tenancy.sql.secrets import NoSecretYet
 from forwarder.topics.port import LogUnavailable, MessageTooLarge
 
 _WRONG = (BadSettings, NotEncrypted, WrongUsage)
-_REFUSED = (Failed, LeasesInForce, NoRoom, AlreadyExists, ChangedMeanwhile, InUse, NotKnown, NotTrusted, UnknownSecret)
+_REFUSED = (Failed, AlreadyExists, ChangedMeanwhile, InUse, NotKnown, NotTrusted, UnknownSecret)
 _NOT_READY = (CannotMakeRoles, NotMigrated, NotReadable, NoSecretYet, UnusableDatabase, AlreadyRunning, NotPrivate)
 _FAILED = (*_REFUSED, *_NOT_READY, StoreUnavailable, TenancyUnavailable, LogUnavailable, MessageTooLarge)
 _UNAVAILABLE = {StoreUnavailable: "database", TenancyUnavailable: "database", LogUnavailable: "log"}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-_OUTAGES: Final = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
+OUTAGES: Final = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 _IDENTIFIER: Final = re.compile(r"[A-Za-z0-9._~:-]{1,200}")
 _MAX_TEXT: Final = 200
 
@@ -130,7 +130,7 @@ class Audit:
         await self._trail.append(self._entry(operation, result))
 
     async def _append_failure(self, operation: Operation, error: BaseException, *, in_part: bool) -> None:
-        failed = in_part or isinstance(error, _OUTAGES) or not isinstance(error, Exception)
+        failed = in_part or isinstance(error, OUTAGES) or not isinstance(error, Exception)
         result = AuditResult.FAILED if failed else AuditResult.REFUSED
         try:
             await self._trail.append(self._entry(operation, result, type(error).__name__))

@@ -21,7 +21,7 @@ from forwarder.assembly.parts import recovery_check, topic_check
 from forwarder.operate.command import moment_if_given, open_deployment
 from forwarder.operate.deployment.topic_copy import BATCH, Submitted, TopicCopy, in_batches
 from forwarder.operate.output import Block, Failed, Shown, WrongUsage
-from forwarder.oversight.audit import Audit
+from forwarder.oversight.audit import OUTAGES, Audit
 from forwarder.oversight.losses import TopicLost
 from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
 from forwarder.pms.accounts import target_of
@@ -47,9 +47,9 @@ from forwarder.store.submissions.port import (
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.tenancy.cards import GONE
-from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory, TenancyUnavailable
+from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory
 from forwarder.topics.codec import trace_of
-from forwarder.topics.port import Log, LogUnavailable, Publisher, Topics, moment_of
+from forwarder.topics.port import Log, Publisher, Topics, moment_of
 
 _log = structlog.get_logger(__name__)
 
@@ -58,10 +58,6 @@ _RENEWAL_SECONDS: Final = 10.0
 _MAX_PARTITIONS: Final = 1000
 _MARGIN: Final = timedelta(hours=1)
 _ENDLESS: Final = datetime(8999, 1, 1, tzinfo=UTC)
-_UNMADE: Final = {Status.REJECTED, Status.FAILED, Status.CANCELLED}
-
-TargetOf = Callable[[Account], str]
-"""The target of workers' pushes for an account, as rows store it; empty where pushes carry nothing."""
 
 
 class LeasesInForce(Failed):
@@ -70,13 +66,7 @@ class LeasesInForce(Failed):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The result of a recovery, or of its dry run.
-
-    `missing`: submissions that the store did not have. `behind`: outcomes that it had not recorded. `possibly_sent`: submissions
-    without an outcome, which now count as possibly sent. `published_again`: outcomes that it had, whose webhooks it may not have.
-    `without_request`: outcomes of submissions that neither the store nor the requests topic has. `replayed`: dead letters that
-    were replayed and have no outcome yet; they are among the possibly sent.
-    """
+    """The result of a recovery, or of its dry run, as `_IN_WORDS` says. The `replayed` are among the `possibly_sent`."""
 
     since: datetime | None
     missing: int
@@ -90,7 +80,8 @@ class Recovered:
 
 @dataclass(slots=True, kw_only=True)
 class Recovery:
-    """One recovery. Raises `LeasesInForce`, `StoreUnavailable`, `TenancyUnavailable`, `LogUnavailable`."""
+    """One recovery. `target` is that of workers' pushes for an account, as rows store it; empty where pushes carry nothing.
+    Raises `LeasesInForce`, `StoreUnavailable`, `TenancyUnavailable`, `LogUnavailable`."""
 
     log: Log
     topics: Topics
@@ -99,7 +90,7 @@ class Recovery:
     store: StoreRecovery
     directory: Directory
     check: RecoveryCheck
-    target: TargetOf
+    target: Callable[[Account], str]
     audit: Audit
     clock: Clock
     _worker_id: str = field(default="", init=False)
@@ -212,7 +203,7 @@ class Recovery:
         for outcomes in in_batches(copy.outcomes()):
             await self._renew()
             behind += await self._restore([outcome for outcome, missing in outcomes if not missing])
-        for some in _in_turn(copy.to_restore()):
+        for some in copy.to_restore():
             await self._renew()
             if not some[0].missing:
                 replayed += await self._replay(some)
@@ -222,7 +213,7 @@ class Recovery:
                 some,
                 where=Where.RECOVERY,
                 set_aside=_left_out,
-                outages=(StoreUnavailable, TenancyUnavailable, LogUnavailable),
+                outages=OUTAGES,
                 refusals=(Unstorable,),
                 refused=_left_out,
                 blame=blame,
@@ -350,36 +341,10 @@ def _counted(
     return Recovered(since, missing, behind, possibly_sent, cancellations, known, without_request, replayed)
 
 
-def _in_turn(submitted: Iterator[Submitted]) -> Iterator[Sequence[Submitted]]:
-    """Batches in the order of the log, each of missing submissions or of replays. One with an outcome or a cancellation ends a
-    batch before the next with its content: these must be stored, and its content known, when that one is compared with it. So
-    does a failed outcome."""
-    batch: list[Submitted] = []
-    decided: set[str] = set()
-    for each in submitted:
-        natural = each.submission.natural
-        alike = set() if natural is None else {natural.key, natural.stay or natural.key}
-        if batch and (alike & decided or each.missing != batch[-1].missing):
-            yield batch
-            batch, decided = [], set()
-        batch.append(each)
-        if each.outcome is not None or each.cancellation is not None:
-            decided |= alike
-        if len(batch) == BATCH or (each.outcome is not None and each.outcome.status in _UNMADE):
-            yield batch
-            batch, decided = [], set()
-    if batch:
-        yield batch
-
-
 async def _left_out(submitted: Submitted, error: Exception | Fault) -> None:
-    message, submission = submitted.message, submitted.submission
+    message, request_id, text = submitted.message, submitted.submission.request_id, str(error)
     _log.error(
-        "recovery.left_out",
-        request_id=submission.request_id,
-        partition=message.partition,
-        offset=message.offset,
-        error=str(error),
+        "recovery.left_out", request_id=request_id, partition=message.partition, offset=message.offset, error=text
     )
 
 
@@ -444,10 +409,8 @@ def _lost_in_words(lost: TopicLost) -> Iterator[str]:
     if lost.taken_in_until is not None:
         kept = "now" if lost.kept_from is None else iso(lost.kept_from)
         yield f"{lost.beyond:,} of the newest submissions were beyond the end of the requests topic: it was lost, or recreated."
-        yield (
-            f"Submissions accepted from shortly before {iso(lost.taken_in_until)} until {kept} that are not in the database are "
-            "lost."
-        )
+        since = f"shortly before {iso(lost.taken_in_until)}"
+        yield f"Submissions accepted from {since} until {kept} that are not in the database are lost."
     for gap in lost.gaps:
         count = "An unknown number of" if gap.missing is None else f"{gap.missing:,}"
         since = "" if gap.since is None else f" from {iso(gap.since)}"
@@ -459,9 +422,8 @@ def _lost_in_words(lost: TopicLost) -> Iterator[str]:
     if lost.unowned:
         yield f"{lost.unowned:,} due submissions belong to removed partitions: a worker moves them within half a minute."
     if lost.beyond or any(not gap.topic.endswith(Topics().results) for gap in lost.gaps):
-        yield (
-            "Ask callers to send the submissions of that time again under the same Idempotency-Key: known ones are not made twice."
-        )
+        known = "known ones are not made twice"
+        yield f"Ask callers to send the submissions of that time again under the same Idempotency-Key: {known}."
 
 
 async def _run(backend: Backend, *, since: datetime | None, dry_run: bool) -> Recovered:

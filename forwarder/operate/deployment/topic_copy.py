@@ -13,8 +13,10 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
+from forwarder.operate.output import Failed
 from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
 from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import Submission
 from forwarder.topics.codec import decode_cancellation, decode_submission
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics, headers_as_text, headers_from_text
@@ -36,6 +38,7 @@ _SCHEMA: Final = f"""
 """
 """`place`: the offset. `cancels`: a request to cancel. `revision`: that of an outcome, or of the failure that a replayed dead
 letter repairs. `lacking`: the store lacks it."""
+_UNMADE: Final = {Status.REJECTED, Status.FAILED, Status.CANCELLED}
 _ORDER: Final = "ORDER BY r.timestamp_ms, r.partition, r.place"
 
 
@@ -55,7 +58,7 @@ _IS_FIRST_CANCELLATION: Final = """c.rowid = (SELECT f.rowid FROM requests f WHE
     ORDER BY f.timestamp_ms, f.partition, f.place LIMIT 1)"""
 
 
-class NoRoom(Exception):
+class NoRoom(Failed):
     """The temporary file cannot be written."""
 
 
@@ -91,10 +94,8 @@ class TopicCopy:
         try:
             await self._read(since)
         except sqlite3.OperationalError as error:
-            raise NoRoom(
-                f"The topics cannot be copied to a temporary file: {error}. Set TMPDIR to a directory with more room, and run this "
-                "again."
-            ) from error
+            says = f"The topics cannot be copied to a temporary file: {error}"
+            raise NoRoom(f"{says}. Set TMPDIR to a directory with more room, and run this again.") from error
 
     async def _read(self, since: datetime | None) -> None:
         committed = await self._check.committed()
@@ -103,18 +104,34 @@ class TopicCopy:
         async for batch in read_to_end(self._log, self._topics.results, since=since):
             outcomes = self._check.outcomes(batch)
             behind = {(each.request_id, each.revision) for each in await self._check.behind(outcomes)}
-            of_events = [
-                (*_stored(each.consumed), *event, event in behind)
-                for each in outcomes
-                for event in [(each.request_id, each.revision)]
-            ]
-            self._insert("outcomes", of_events)
+            keys = [(each.request_id, each.revision) for each in outcomes]
+            rows = [(*_stored(each.consumed), *key, key in behind) for each, key in zip(outcomes, keys, strict=True)]
+            self._insert("outcomes", rows)
         self._leave_out(committed)
         await self._mark_lacking()
 
-    def to_restore(self) -> Iterator[Submitted]:
-        """The submissions that the store lacks, each once, as it was first; and the last replay of each submission."""
-        return self._submitted(f"({_IS_MISSING}) OR ({_IS_REPLAY})")
+    def to_restore(self) -> Iterator[Sequence[Submitted]]:
+        """The submissions that the store lacks, each once, as it was first; and the last replay of each submission.
+
+        Each batch is of one of these two. One with an outcome or a cancellation ends a batch before the next with its content:
+        these must be stored, and its content known, when that one is compared with it. So does a failed outcome.
+        """
+        batch: list[Submitted] = []
+        decided: set[str] = set()
+        for each in self._submitted(f"({_IS_MISSING}) OR ({_IS_REPLAY})"):
+            natural = each.submission.natural
+            alike = set() if natural is None else {natural.key, natural.stay or natural.key}
+            if batch and (alike & decided or each.missing != batch[-1].missing):
+                yield batch
+                batch, decided = [], set()
+            batch.append(each)
+            if each.outcome is not None or each.cancellation is not None:
+                decided |= alike
+            if len(batch) == BATCH or (each.outcome is not None and each.outcome.status in _UNMADE):
+                yield batch
+                batch, decided = [], set()
+        if batch:
+            yield batch
 
     def decided(self) -> Iterator[Submitted]:
         """The submissions that have an outcome which the store lacks."""
@@ -128,7 +145,7 @@ class TopicCopy:
         """The requested cancellations; without `of_missing`, only of submissions that the store does not lack."""
         condition = "r.cancels" if of_missing else f"r.cancels AND NOT {_LACKS}"
         for row in self._file.execute(f"SELECT {_MESSAGE} FROM requests r WHERE {condition} {_ORDER}"):
-            yield self._cancellation(row)
+            yield decode_cancellation(_read(self._topics.requests, row).message)
 
     def outcomes(self) -> Iterator[tuple[PublishedOutcome, bool]]:
         """The last outcome of each submission, if the store lacks it; and whether the store lacks the submission as well."""
@@ -197,17 +214,9 @@ class TopicCopy:
         more = f"{_IS_MISSING}, r.revision"
         for row in self._file.execute(f"SELECT {columns}, {more} FROM {joined} WHERE {condition} {_ORDER}"):
             message = _read(self._topics.requests, row)
-            yield Submitted(
-                message,
-                decode_submission(message.message),
-                missing=bool(row[-2]),
-                outcome=None if row[6] is None else self._outcome(row[6:]),
-                cancellation=None if row[12] is None else self._cancellation(row[12:]),
-                replay_of=row[-1],
-            )
-
-    def _cancellation(self, row: Sequence[Any]) -> CancellationRequest:
-        return decode_cancellation(_read(self._topics.requests, row).message)
+            outcome = None if row[6] is None else self._outcome(row[6:])
+            cancels = None if row[12] is None else decode_cancellation(_read(self._topics.requests, row[12:]).message)
+            yield Submitted(message, decode_submission(message.message), bool(row[-2]), outcome, cancels, row[-1])
 
     def _outcome(self, row: Sequence[Any]) -> PublishedOutcome:
         (outcome,) = self._check.outcomes([_read(self._topics.results, row)])
