@@ -11,13 +11,15 @@ import re
 import signal
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+from typer import Option
 
 from forwarder.assembly.backend import Backend, database_of, open_backend, open_log
 from forwarder.assembly.start import settings_and_logging
@@ -41,7 +43,8 @@ def commands(**by_name: Callable[..., Any]) -> Mapping[str, Callable[..., Any]]:
 
 def runnable(command: Callable[..., Any]) -> Callable[..., None]:
     """`command` for typer: each dataclass parameter, a group of options, is replaced by its fields; a coroutine is run to its end;
-    with `--json` where it returns `Shown`."""
+    with `--json` where it returns `Shown`. The docstrings of a command and of a group end with the help of options, `name: help`
+    a line; an option without other details is a plain parameter, and a flag if it is a bool."""
     signature = inspect.signature(command)
     groups: dict[str, Any] = {
         n: each.annotation for n, each in signature.parameters.items() if is_dataclass(each.annotation)
@@ -64,18 +67,47 @@ def runnable(command: Callable[..., Any]) -> Callable[..., None]:
             except OSError as error:
                 raise Failed(f"the command is done, but its output cannot be written: {error.strerror}") from error
 
-    parameters = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    named = {
+        each.name: each
         for name, own in signature.parameters.items()
         for each in (inspect.signature(groups[name]).parameters.values() if name in groups else [own])
-    ]
+    }
+    about, helps = _described(command, named)
+    for group in groups.values():
+        for each in reversed(group.__mro__[:-1]):
+            helps |= _described(each, {field.name for field in fields(group)})[1]
+    for name in helps.keys() & named.keys():
+        annotation = named[name].annotation
+        if get_origin(annotation) is Annotated:
+            option = get_args(annotation)[1]
+            option.help = option.help or helps[name]
+        else:
+            flag = [f"--{name.replace('_', '-')}"] if annotation is bool else []
+            named[name] = named[name].replace(annotation=Annotated[annotation, Option(*flag, help=helps[name])])
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in named.values()]
     if shows:
         parameters.append(
             inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
         )
+    run.__doc__ = about
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     vars(run)["__signature__"] = inspect.Signature(parameters)
     return run
+
+
+def _described(of: Any, names: Collection[str]) -> tuple[str, dict[str, str]]:
+    """The docstring without the help of options, and that by their names. Further lines continue it."""
+    about: list[str] = []
+    helps: dict[str, str] = {}
+    for line in (inspect.getdoc(of) or "").splitlines():
+        name, colon, words = line.partition(": ")
+        if colon and name in names:
+            helps[name] = words
+        elif helps:
+            helps[[*helps][-1]] += f" {line.strip()}"
+        else:
+            about.append(line)
+    return "\n".join(about).strip(), helps
 
 
 @asynccontextmanager

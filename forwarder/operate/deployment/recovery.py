@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from typing import Final
 
 import structlog
-from typer import Option
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.parts import recovery_check, topic_check
@@ -362,26 +361,17 @@ _IN_WORDS: Final = {
 
 
 async def recover(
-    since: Annotated[
-        str | None,
-        Option(help="The time of the database's snapshot, or earlier: ISO 8601, or an age such as 30m, 2h, 7d."),
-    ] = None,
-    from_snapshot: Annotated[
-        bool, Option("--from-snapshot", help="Start an hour before the newest submission in the database.")
-    ] = False,
-    topics_lost: Annotated[
-        bool,
-        Option(
-            "--topics-lost", help="The topics were lost or recreated, not the database: continue with them as they are."
-        ),
-    ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Count what would be done.")] = False,
+    since: str | None = None, from_snapshot: bool = False, topics_lost: bool = False, dry_run: bool = False
 ) -> Shown:
     """After a restore: bring the database up to date from the topics, or accept topics that were recreated.
 
     With all workers stopped, or waiting because the database is behind. Restores what was accepted since the snapshot, with the
     published outcomes. Anything else that may have been sent is never sent again blindly. Safe to repeat.
-    """
+
+    since: The time of the database's snapshot, or earlier: ISO 8601, or an age such as 30m, 2h, 7d.
+    from_snapshot: Start an hour before the newest submission in the database.
+    topics_lost: The topics were lost or recreated, not the database: continue with them as they are.
+    dry_run: Count what would be done."""
     if [since is not None, from_snapshot, topics_lost].count(True) != 1:
         raise WrongUsage(
             "Say what happened: --since TIME or --from-snapshot (the database was restored), or --topics-lost."

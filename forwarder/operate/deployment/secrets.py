@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, TypeVar
 
-from typer import Argument, Option
+from typer import Argument
 
 from forwarder.assembly.backend import Backend, required_secrets
 from forwarder.operate.command import commands, open_deployment
@@ -157,12 +157,10 @@ _SECRET_BYTES: Final = 32
 R = TypeVar("R")
 
 
-async def status(
-    notifier_key: Annotated[
-        bool, Option("--notifier-key", help="Print the notifier's keys alone, one a line: keep them secret.")
-    ] = False,
-) -> Shown:
-    """Show the secrets that this deployment knows, and how much is sealed to each."""
+async def status(notifier_key: bool = False) -> Shown:
+    """Show the secrets that this deployment knows, and how much is sealed to each.
+
+    notifier_key: Print the notifier's keys alone, one a line: keep them secret."""
     rows: list[dict[str, Any]] = []
     async with open_deployment(any_secret=True) as backend:
         if notifier_key:

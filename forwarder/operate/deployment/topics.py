@@ -122,15 +122,13 @@ def _text(text: str) -> str:
 
 async def create(
     partitions: Annotated[int | None, Option(min=1, help="Partitions of each topic. By default the setting.")] = None,
-    retention_days: Annotated[
-        int | None,
-        Option(min=1, max=3650, help="How many days each topic keeps a message. Default: the brokers' setting."),
-    ] = None,
-    replicas: Annotated[
-        int | None, Option(min=1, max=15, help="Copies of each message. Default: 3, or as many as there are brokers.")
-    ] = None,
+    retention_days: Annotated[int | None, Option(min=1, max=3650)] = None,
+    replicas: Annotated[int | None, Option(min=1, max=15)] = None,
 ) -> Shown:
-    """Create the topics that do not exist yet."""
+    """Create the topics that do not exist yet.
+
+    retention_days: How many days each topic keeps a message. Default: the brokers' setting.
+    replicas: Copies of each message. Default: 3, or as many as there are brokers."""
     retention = None if retention_days is None else timedelta(days=retention_days)
     async with open_deployment(creates=True) as backend:
         if (retention or replicas) and isinstance(backend.settings.backend, Embedded):
@@ -215,15 +213,12 @@ async def list_topics() -> Shown:
 
 
 def print_acls(
-    user: Annotated[
-        str, Option(help="The users: {stage} is replaced by ingress, worker, query, notifier, operator.")
-    ] = "User:forwarder-{stage}",
-    command_config: Annotated[
-        str | None, Option(help="The client properties file for kafka-acls, for its --command-config.")
-    ] = None,
-    as_json: AsJson = False,
+    user: str = "User:forwarder-{stage}", command_config: str | None = None, as_json: AsJson = False
 ) -> None:
-    """Print the kafka-acls commands that let each stage's Kafka user do what it needs, and nothing else."""
+    """Print the kafka-acls commands that let each stage's Kafka user do what it needs, and nothing else.
+
+    user: The users: {stage} is replaced by ingress, worker, query, notifier, operator.
+    command_config: The client properties file for kafka-acls, for its --command-config."""
     settings = settings_and_logging("warning")
     if not isinstance(settings.backend, Distributed):
         raise WrongUsage("ACLs are for Kafka (FORWARDER_KAFKA_BOOTSTRAP_SERVERS): the embedded log has no users.")
@@ -241,12 +236,10 @@ def print_acls(
         show_lines(lines)  # unwrapped, to be copied
 
 
-def migrate(
-    roles: Annotated[
-        bool, Option("--roles", help="Also create a PostgreSQL role for each stage, with the least privileges.")
-    ] = False,
-) -> Shown:
-    """Create or upgrade the database tables. Safe to repeat, and to run concurrently."""
+def migrate(roles: bool = False) -> Shown:
+    """Create or upgrade the database tables. Safe to repeat, and to run concurrently.
+
+    roles: Also create a PostgreSQL role for each stage, with the least privileges."""
     settings = settings_and_logging("warning")
     applied = migrate_backend(settings)
     text = [f"Applied: {', '.join(applied)}." if applied else "Up to date."]

@@ -230,48 +230,27 @@ _HEADERS: Final = {"content-type": "application/json", "user-agent": "reservatio
 
 
 async def listen(
-    forward_to: Annotated[
-        str, Option("--forward-to", metavar="URL", help="Your program's URL, such as http://localhost:9000/in.")
-    ],
-    workspace: Annotated[str | None, Option(help="Only this workspace. Required with --api.")] = None,
-    kind: Annotated[
-        list[str] | None,
-        Option("--type", metavar="TYPE", help="Only of this type: reservation.confirmed.v1, or confirmed; repeatable."),
-    ] = None,
-    start: Annotated[
-        str | None,
-        Option(
-            "--from", metavar="WHEN", help="beginning, end, a moment in ISO 8601, or an age such as 30m. [default: end]"
-        ),
-    ] = None,
-    api: Annotated[
-        str | None,
-        Option(
-            metavar="URL",
-            help="Read a forwarder elsewhere by its public API, such as https://bookings.example, instead of the log.",
-        ),
-    ] = None,
-    account: Annotated[
-        list[str] | None, Option(help="With --api: the integration account to read; repeatable.")
-    ] = None,
-    secret: Annotated[
-        str | None,
-        Option(
-            metavar="WHSEC",
-            help="Sign with this secret, whsec_…, instead of a new one: the one that your program already has.",
-        ),
-    ] = None,
-    token: Annotated[
-        str | None,
-        Option(
-            envvar="FORWARDER_TOKEN", help="With --api: an API key with the scope read; preferably in its variable."
-        ),
-    ] = None,
+    forward_to: Annotated[str, Option("--forward-to", metavar="URL")],
+    workspace: str | None = None,
+    kind: Annotated[list[str] | None, Option("--type", metavar="TYPE")] = None,
+    start: Annotated[str | None, Option("--from", metavar="WHEN")] = None,
+    api: Annotated[str | None, Option(metavar="URL")] = None,
+    account: list[str] | None = None,
+    secret: Annotated[str | None, Option(metavar="WHSEC")] = None,
+    token: Annotated[str | None, Option(envvar="FORWARDER_TOKEN")] = None,
 ) -> None:
     """Post result events to a program on your machine, signed as webhooks are, and print its responses; until Ctrl-C.
 
     Each event is posted once, even if your program refuses it. Without --secret, a new one is printed, for this run only.
-    """
+
+    forward_to: Your program's URL, such as http://localhost:9000/in.
+    workspace: Only this workspace. Required with --api.
+    kind: Only of this type: reservation.confirmed.v1, or confirmed; repeatable.
+    start: beginning, end, a moment in ISO 8601, or an age such as 30m. [default: end]
+    api: Read a forwarder elsewhere by its public API, such as https://bookings.example, instead of the log.
+    account: With --api: the integration account to read; repeatable.
+    secret: Sign with this secret, whsec_…, instead of a new one: the one that your program already has.
+    token: With --api: an API key with the scope read; preferably in its variable."""
     _require_address("--forward-to", forward_to, "http://localhost:9000/in")
     if secret is not None:
         try:

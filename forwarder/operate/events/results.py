@@ -118,30 +118,24 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 async def tail(
-    start: Annotated[
-        str | None,
-        Option(
-            "--from",
-            metavar="WHEN",
-            help="beginning, end, a moment in ISO 8601, or an age such as 30m, 2h, 7d. "
-            "[default: end; with --no-follow: beginning]",
-        ),
-    ] = None,
-    account: Annotated[str | None, Option(help="Only of this integration account.")] = None,
-    workspace: Annotated[str | None, Option(help="Only of this workspace.")] = None,
-    kind: Annotated[
-        list[str] | None,
-        Option("--type", metavar="TYPE", help="Only of this type: reservation.confirmed.v1, or confirmed; repeatable."),
-    ] = None,
+    start: Annotated[str | None, Option("--from", metavar="WHEN")] = None,
+    account: str | None = None,
+    workspace: str | None = None,
+    kind: Annotated[list[str] | None, Option("--type", metavar="TYPE")] = None,
     count: Annotated[int | None, Option("--count", "-n", min=1, help="Stop after this many events.")] = None,
-    no_follow: Annotated[bool, Option("--no-follow", help="Stop at the present end of the topic.")] = False,
+    no_follow: bool = False,
     as_json: Annotated[bool, Option("--json", help="Print each event as a CloudEvent in JSON, one a line.")] = False,
 ) -> None:
     """Print result events as they arrive, until Ctrl-C: time, type, account, requestId, reservation, PMS id, problem.
 
     The events of one submission are in order, and may repeat with the same id; - is a missing value. Consumers are not affected.
     Reports undecodable records on standard error and skips them.
-    """
+
+    start: beginning, end, a moment in ISO 8601, or an age such as 30m, 2h, 7d. [default: end; with --no-follow: beginning]
+    account: Only of this integration account.
+    workspace: Only of this workspace.
+    kind: Only of this type: reservation.confirmed.v1, or confirmed; repeatable.
+    no_follow: Stop at the present end of the topic."""
     wanted = EventFilter(account, workspace, types_of(kind or ()), count)
     read_range = read_range_of(start, follow=not no_follow)
     async with open_topics() as (log, topics):

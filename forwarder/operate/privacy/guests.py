@@ -327,23 +327,15 @@ _Workspace = Annotated[str, Argument(metavar="WORKSPACE", help="The workspace.")
 
 async def set_retention(
     workspace: _Workspace,
-    reservations: Annotated[
-        str | None,
-        Option(
-            metavar="DAYS",
-            help="Days after the guest of a confirmed reservation left, or after it was rejected or cancelled; or forever.",
-        ),
-    ] = None,
-    deliveries: Annotated[
-        int | None,
-        Option(min=0, max=MAX_DELIVERY_DAYS, metavar="DAYS", help="Days after a webhook delivery ended, 30 at most."),
-    ] = None,
-    dead_letters: Annotated[
-        str | None,
-        Option(metavar="DAYS", help="Days after a submission failed, for which it can be replayed; or forever."),
-    ] = None,
+    reservations: Annotated[str | None, Option(metavar="DAYS")] = None,
+    deliveries: Annotated[int | None, Option(min=0, max=MAX_DELIVERY_DAYS, metavar="DAYS")] = None,
+    dead_letters: Annotated[str | None, Option(metavar="DAYS")] = None,
 ) -> Shown:
-    """Set the number of days after which a workspace's guests' data is removed. Takes effect within a quarter of an hour."""
+    """Set the number of days after which a workspace's guests' data is removed. Takes effect within a quarter of an hour.
+
+    reservations: Days after the guest of a confirmed reservation left, or after it was rejected or cancelled; or forever.
+    deliveries: Days after a webhook delivery ended, 30 at most.
+    dead_letters: Days after a submission failed, for which it can be replayed; or forever."""
     changes: dict[str, Any] = {} if deliveries is None else {"delivery_days": deliveries}
     if reservations is not None:
         changes["reservation_days"] = _days_of("--reservations", reservations)

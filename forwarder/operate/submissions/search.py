@@ -82,29 +82,25 @@ class SubmissionSearch:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters, combined with AND."""
+    """Filters, combined with AND.
 
-    status: Annotated[
-        str | None, Option(help="Only these statuses, comma-separated, such as PENDING. Default: all.")
-    ] = None
+    status: Only these statuses, comma-separated, such as PENDING. Default: all.
+    reason: Only those whose last try ended for this reason, or that have a problem of this code.
+    older_than: Only those accepted before then: an age such as 30m, 2h, 7d, or ISO 8601.
+    guest: Only those of this guest: words of the name or e-mail address, or a phone number.
+    newer_than: Only those accepted since then: an age such as 30m, 2h, 7d, or ISO 8601."""
+
+    status: str | None = None
     account: Annotated[str | None, Option(help="Only of this integration account.")] = None
     workspace: Annotated[str | None, Option(help="Only of this workspace.")] = None
-    reason: Annotated[
-        str | None, Option(help="Only those whose last try ended for this reason, or that have a problem of this code.")
-    ] = None
-    older_than: Annotated[
-        str | None, Option(help="Only those accepted before then: an age such as 30m, 2h, 7d, or ISO 8601.")
-    ] = None
+    reason: str | None = None
+    older_than: str | None = None
     transaction_id: Annotated[str | None, Option(help="Only those with this transactionId.")] = None
-    guest: Annotated[
-        str | None, Option(help="Only those of this guest: words of the name or e-mail address, or a phone number.")
-    ] = None
+    guest: str | None = None
     pms_id: Annotated[str | None, Option(help="Only the reservation with this identifier in the PMS.")] = None
     property_id: Annotated[str | None, Option("--property", help="Only of this property.")] = None
     key: Annotated[str | None, Option(help="Only those submitted with this API key: key_….")] = None
-    newer_than: Annotated[
-        str | None, Option(help="Only those accepted since then: an age such as 30m, 2h, 7d, or ISO 8601.")
-    ] = None
+    newer_than: str | None = None
 
     def query(self) -> SubmissionQuery:
         texts = {

@@ -282,18 +282,14 @@ def _is_so(settlement: Settlement, summary: SubmissionSummary) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """An operator's finding in the PMS: exactly one of these."""
+    """An operator's finding in the PMS: exactly one of these.
+
+    not_made: The PMS does not have it and never will: push it again, until the account's deadline.
+    rejected: The PMS does not have it: give up, for this reason."""
 
     confirmed: Annotated[str | None, Option(metavar="PMS_ID", help="The PMS has it, under this identifier.")] = None
-    not_made: Annotated[
-        bool,
-        Option(
-            "--not-made", help="The PMS does not have it and never will: push it again, until the account's deadline."
-        ),
-    ] = False
-    rejected: Annotated[
-        str | None, Option(metavar="REASON", help="The PMS does not have it: give up, for this reason.")
-    ] = None
+    not_made: bool = False
+    rejected: Annotated[str | None, Option(metavar="REASON")] = None
 
     def decision(self) -> tuple[Decision, str]:
         """Raises `WrongUsage`."""

@@ -70,16 +70,19 @@ _SKIP_CHECKS = Option(
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """The terms of an account that are given."""
+    """The terms of an account that are given.
+
+    option: An option of its kind of PMS, JSON or text; repeatable.
+    ca_file: The certificate authorities (PEM) to trust for its PMS, instead of the system's. The contents are stored.
+    certificate_file: The client certificate (PEM, with its chain) for its PMS. The contents are stored.
+    settles: How long its PMS may take to show a reservation, if that is longer than its kind states."""
 
     base_url: Annotated[str | None, _BASE_URL] = None
     credential: Annotated[str | None, Option(help="The PMS's credential, stored sealed. Prefer --credential-file.")] = (
         None
     )
     credential_file: Annotated[Path | None, Option(help="File with the credential; - is standard input.")] = None
-    option: Annotated[
-        list[str] | None, Option(metavar="NAME=VALUE", help="An option of its kind of PMS, JSON or text; repeatable.")
-    ] = None
+    option: Annotated[list[str] | None, Option(metavar="NAME=VALUE")] = None
     options_file: Annotated[Path | None, Option(help="File with such options: TOML (.toml) or JSON.")] = None
     concurrency: Annotated[int | None, _CONCURRENCY] = None
     rate: Annotated[str | None, _RATE] = None
@@ -87,27 +90,12 @@ class _Terms:
     duplicate_window: Annotated[int | None, _DUPLICATE_WINDOW] = None
     similar: Annotated[str | None, _SIMILAR] = None
     skip_checks: Annotated[str | None, _SKIP_CHECKS] = None
-    ca_file: Annotated[
-        Path | None,
-        Option(
-            help="The certificate authorities (PEM) to trust for its PMS, instead of the system's. The contents are stored."
-        ),
-    ] = None
-    certificate_file: Annotated[
-        Path | None, Option(help="The client certificate (PEM, with its chain) for its PMS. The contents are stored.")
-    ] = None
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
     key_file: Annotated[Path | None, Option(help="The certificate's key (PEM, without a password), stored sealed.")] = (
         None
     )
-    settles: Annotated[
-        float | None,
-        Option(
-            min=0,
-            max=3600,
-            metavar="SECONDS",
-            help="How long its PMS may take to show a reservation, if that is longer than its kind states.",
-        ),
-    ] = None
+    settles: Annotated[float | None, Option(min=0, max=3600, metavar="SECONDS")] = None
 
     def tls(self) -> ClientTls:
         """Its own authorities and client certificate. Raises `WrongUsage`."""
@@ -183,26 +171,14 @@ async def add(
     )
 
 
-async def change(
-    account_id: _Id,
-    *,
-    terms: _Terms,
-    same_pms: Annotated[
-        bool,
-        Option(
-            "--same-pms",
-            help="It is the same account of the same PMS as before, at another address or with another credential: "
-            "reservations made until now are looked up and cancelled there.",
-        ),
-    ] = False,
-    system_tls: Annotated[
-        bool, Option("--system-tls", help="Trust the system's authorities again, and send no client certificate.")
-    ] = False,
-) -> Shown:
+async def change(account_id: _Id, *, terms: _Terms, same_pms: bool = False, system_tls: bool = False) -> Shown:
     """Change an account's settings. --options-file replaces all of its options, --option sets one, --option NAME=null removes it.
 
     Workers apply them within seconds. A new deadline applies to later submissions.
-    """
+
+    same_pms: It is the same account of the same PMS as before, at another address or with another credential: reservations
+        made until now are looked up and cancelled there.
+    system_tls: Trust the system's authorities again, and send no client certificate."""
     tls = terms.tls()
     if system_tls and tls != SYSTEM_TLS:
         raise WrongUsage("Give either --system-tls, or the certificate files.")
@@ -255,16 +231,12 @@ async def show(account_id: _Id) -> Shown:
     return Shown(row, fields_of(row))
 
 
-async def probe(
-    account_id: _Id,
-    property_id: Annotated[
-        str, Option("--property", help="A property of it, for PMSs that look for reservations by property.")
-    ] = "0",
-) -> Shown:
+async def probe(account_id: _Id, property_id: Annotated[str, Option("--property")] = "0") -> Shown:
     """Test the connection to the account's PMS: DNS, TLS, credentials, and a look-up of a reservation that cannot exist.
 
     Creates nothing in the PMS. Exit code 1 if a step fails.
-    """
+
+    property_id: A property of it, for PMSs that look for reservations by property."""
     async with open_deployment() as backend:
         account = await account_of(backend.tenancy, account_id)
         async with open_prober(backend) as prober:

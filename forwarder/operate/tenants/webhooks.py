@@ -38,32 +38,19 @@ _DeliveryId = Annotated[int, Argument(metavar="DELIVERY", help="The delivery's n
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """What the owner of a webhook sets, as far as given."""
+    """What the owner of a webhook sets, as far as given.
 
-    types: Annotated[
-        list[str] | None,
-        Option(
-            "--type",
-            metavar="TYPE",
-            help="Only events of this type, such as reservation.confirmed.v1; repeatable; all for all.",
-        ),
-    ] = None
-    accounts: Annotated[
-        list[str] | None,
-        Option("--account", metavar="ID", help="Only events of this integration account; repeatable; all for all."),
-    ] = None
-    properties: Annotated[
-        list[str] | None,
-        Option("--property", metavar="ID", help="Only events of this property; repeatable; all for all."),
-    ] = None
-    headers_file: Annotated[
-        Path | None,
-        Option(help="File with headers to send with each delivery, one a line, `Name: value`; - is standard input."),
-    ] = None
-    asymmetric: Annotated[
-        bool | None,
-        Option("--v1a/--no-v1a", help="Also sign with v1a (Ed25519), which the webhook's public key verifies."),
-    ] = None
+    types: Only events of this type, such as reservation.confirmed.v1; repeatable; all for all.
+    accounts: Only events of this integration account; repeatable; all for all.
+    properties: Only events of this property; repeatable; all for all.
+    headers_file: File with headers to send with each delivery, one a line, `Name: value`; - is standard input.
+    asymmetric: Also sign with v1a (Ed25519), which the webhook's public key verifies."""
+
+    types: Annotated[list[str] | None, Option("--type", metavar="TYPE")] = None
+    accounts: Annotated[list[str] | None, Option("--account", metavar="ID")] = None
+    properties: Annotated[list[str] | None, Option("--property", metavar="ID")] = None
+    headers_file: Path | None = None
+    asymmetric: Annotated[bool | None, Option("--v1a/--no-v1a")] = None
     description: Annotated[str | None, Option(help="What it is for.")] = None
 
     def given(self) -> WebhookTerms:
@@ -135,14 +122,12 @@ async def show(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
 
 
 async def change(
-    endpoint_id: _Id,
-    url: Annotated[str | None, Option(help="Post to this address from now on.")] = None,
-    *,
-    terms: _Terms,
-    no_headers: Annotated[bool, Option("--no-headers", help="Remove all headers of yours.")] = False,
-    workspace: _OfWorkspace = None,
+    endpoint_id: _Id, url: str | None = None, *, terms: _Terms, no_headers: bool = False, workspace: _OfWorkspace = None
 ) -> Shown:
-    """Change a webhook's address, the events that it receives, or its headers, which replace all earlier ones."""
+    """Change a webhook's address, the events that it receives, or its headers, which replace all earlier ones.
+
+    url: Post to this address from now on.
+    no_headers: Remove all headers of yours."""
     given = terms.given()
     if no_headers and terms.headers_file:
         raise WrongUsage("Give either --headers-file or --no-headers.")
@@ -262,12 +247,10 @@ async def resend(endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorks
     return Shown(delivery_json(entry), f"Delivery {delivery_id} is sent again.")
 
 
-async def recover(
-    endpoint_id: _Id,
-    since: Annotated[str, Option(help="Deliveries queued since then: ISO 8601, or an age such as 30m, 2h, 7d.")],
-    workspace: _OfWorkspace = None,
-) -> Shown:
-    """Send all undelivered events again: those that failed, and those that were stopped."""
+async def recover(endpoint_id: _Id, since: str, workspace: _OfWorkspace = None) -> Shown:
+    """Send all undelivered events again: those that failed, and those that were stopped.
+
+    since: Deliveries queued since then: ISO 8601, or an age such as 30m, 2h, 7d."""
     after = moment(since, "--since")
     async with _open_webhooks() as hooks:
         count = await hooks.recover(endpoint_id, workspace_id=workspace, since=after)

@@ -119,7 +119,12 @@ _MAX_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """The terms of a key, as far as given."""
+    """The terms of a key, as far as given.
+
+    expires: Until when it works: 90d, 2031-12-31, 2031-12-31T12:00:00Z, or never.
+    networks: Where it may be used from: addresses or CIDRs, or any.
+    rate: 100/60s allows 100 submissions in 60 seconds; default is the deployment's limit.
+    name: What it is called, such as its owner; shown here and on the audit trail."""
 
     scope: Annotated[
         list[str] | None,
@@ -129,23 +134,10 @@ class _Terms:
             f"[default for a new key: {write_scopes(DEFAULT_SCOPES).replace(' ', ',')}]",
         ),
     ] = None
-    expires: Annotated[
-        str | None, Option(metavar="WHEN", help="Until when it works: 90d, 2031-12-31, 2031-12-31T12:00:00Z, or never.")
-    ] = None
-    networks: Annotated[
-        list[str] | None,
-        Option("--from", metavar="NETWORK", help="Where it may be used from: addresses or CIDRs, or any."),
-    ] = None
-    rate: Annotated[
-        str | None,
-        Option(metavar="RATE", help="100/60s allows 100 submissions in 60 seconds; default is the deployment's limit."),
-    ] = None
-    name: Annotated[
-        str | None,
-        Option(
-            "--name", metavar="TEXT", help="What it is called, such as its owner; shown here and on the audit trail."
-        ),
-    ] = None
+    expires: Annotated[str | None, Option(metavar="WHEN")] = None
+    networks: Annotated[list[str] | None, Option("--from", metavar="NETWORK")] = None
+    rate: Annotated[str | None, Option(metavar="RATE")] = None
+    name: Annotated[str | None, Option("--name", metavar="TEXT")] = None
 
     def given(self) -> KeyTerms:
         """Raises `WrongUsage`."""
@@ -167,13 +159,11 @@ class _Terms:
         return terms
 
 
-async def add_key(
-    workspace: Annotated[str, Option(help="The workspace that the key is for.")],
-    test: Annotated[bool, Option("--test", help="A test key: it reaches only simulated PMSs.")] = False,
-    *,
-    terms: _Terms,
-) -> Shown:
-    """Create a key and print its token, which is shown only this once."""
+async def add_key(workspace: str, test: bool = False, *, terms: _Terms) -> Shown:
+    """Create a key and print its token, which is shown only this once.
+
+    workspace: The workspace that the key is for.
+    test: A test key: it reaches only simulated PMSs."""
     given = terms.given()
     async with open_deployment() as backend:
         key, token = await backend.tenancy.add_key(workspace, test=test, **given)
