@@ -93,8 +93,8 @@ house: $(VENV)/.development ## lines and files of each room of the package, and 
 bench: $(VENV)/.development ## how fast it is, against a naive flow; ARGS='--all --write' measures all, into docs/explanation/performance.md
 	$(BIN)/python -m bench $(ARGS)
 
-bench-peers: $(VENV)/.development ## beside the same flow written by hand in Go, where its sources are: GO=DIR (../shared/tools)
-	$(BIN)/python -m bench --peers --rounds 5 $(if $(GO),--go $(GO)) $(ARGS)
+bench-peers: $(VENV)/.development ## beside the same flow written by hand in Go, where its sources are: GO=DIR (../shared/tools); BENTO=FILE: its binary takes part too
+	$(BIN)/python -m bench --peers --rounds 5 $(if $(GO),--go $(GO)) $(if $(BENTO),--bento $(BENTO)) $(ARGS)
 
 bench-all: $(VENV)/.development ## everything that is measured, one after the other: well over an hour, 20 GB of disk while it runs
 	$(BIN)/python -m bench --all $(ARGS)

@@ -23,15 +23,18 @@ _TOOLS = ("loadgen", "pms", "goref")
 
 @dataclass(frozen=True, slots=True)
 class GoTools:
-    """The programs, built. `tables`: what creates goref's tables."""
+    """The programs, built. `tables`: what creates goref's tables. `bento`: its binary, which was built by somebody else, if any;
+    its configurations are in `sources`."""
 
     loadgen: Path
     pms: Path
     goref: Path
     tables: str
+    sources: Path
+    bento: Path | None = None
 
     @classmethod
-    def build(cls, sources: Path, into: Path) -> "GoTools":
+    def build(cls, sources: Path, into: Path, bento: Path | None = None) -> "GoTools":
         """Raises `Unavailable` where there is no Go, or no such tool in `sources`; `CommandFailed` where one does not compile."""
         go = shutil.which("go")
         if go is None:
@@ -52,7 +55,7 @@ class GoTools:
             if built.returncode:
                 raise CommandFailed(f"go build of {name}: exit {built.returncode}\n{built.stderr}")
         tables = (sources / "goref" / "tables.sql").read_text()
-        return cls(into / "loadgen", into / "pms", into / "goref", tables)
+        return cls(into / "loadgen", into / "pms", into / "goref", tables, sources, bento)
 
     def pms_command(self, port: str, delay_ms: int, errors: float) -> Sequence[str]:
         """What starts the PMS."""

@@ -21,9 +21,11 @@ from tools.servers.server_process import ServerFailed
 
 
 @contextmanager
-def standing(console: Console, logs: Path | None, go_sources: Path | None = None) -> Iterator[Ground]:
+def standing(
+    console: Console, logs: Path | None, go_sources: Path | None = None, bento: Path | None = None
+) -> Iterator[Ground]:
     """Up for the block. `logs`: where the processes' logs are kept; nowhere if None. `go_sources`: the tools in Go are built of
-    these and used. Raises `Unavailable`, and `CommandFailed` where a tool does not compile.
+    these and used. `bento`: its binary. Raises `Unavailable`, and `CommandFailed` where a tool does not compile.
 
     Settings of the caller's own forwarder are taken out of the environment: that is not what is measured.
     """
@@ -33,7 +35,7 @@ def standing(console: Console, logs: Path | None, go_sources: Path | None = None
         kept = logs or Path(temporary)
         kept.mkdir(parents=True, exist_ok=True)
         console.print(*servers.planned(), sep="\n")
-        go = None if go_sources is None else GoTools.build(go_sources, Path(temporary) / "go")
+        go = None if go_sources is None else GoTools.build(go_sources, Path(temporary) / "go", bento)
         yield Ground(servers.kafka.address(), servers.postgres.address(), servers.reaper, kept, go)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from rich.console import Console
 
+from bench.bento import bento_same
 from bench.ceilings import ceilings
 from bench.exact import faults
 from bench.flows import Flow, Ground
@@ -31,7 +32,7 @@ from tools.servers.server_process import ServerFailed
 
 _Start = Callable[[Ground, Scenario], AbstractAsyncContextManager[Flow]]
 _FLOWS: Final[Mapping[str, _Start]] = {"forwarder": forwarder, "baseline": naive}
-_PEERS: Final[Mapping[str, _Start]] = {"forwarder": forwarder, "goref-same": goref_same, "goref-bare": goref_bare}
+_PEERS: Final[dict[str, _Start]] = {"forwarder": forwarder, "goref-same": goref_same, "goref-bare": goref_bare}
 _OF_PEERS: Final = ("accept", "pms-0", "pms-50-256", "lag")
 _WIDTH: Final = 160  # of the sheets, where there is no terminal that says
 
@@ -66,6 +67,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--go", type=Path, default=SOURCES, metavar="DIR", help="where the sources in Go are (%(default)s)"
     )
+    parser.add_argument("--bento", type=Path, metavar="FILE", help="a binary of Bento: with --peers, it takes part")
     parser.add_argument("--write", action="store_true", help="into docs/explanation/performance.md")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append one JSON object a measurement")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the processes' logs here")
@@ -78,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     results = Results()
     try:
-        with standing(console, arguments.logs, arguments.go if arguments.peers else None) as ground:
+        with standing(console, arguments.logs, arguments.go if arguments.peers else None, arguments.bento) as ground:
             asyncio.run(_bench(arguments, ground, results, console))
     except (Unavailable, ServerFailed, CommandFailed, Stalled) as failure:
         results.wrong.append(f"broken off: {failure}")
@@ -102,7 +104,7 @@ def _report(arguments: argparse.Namespace, results: Results, console: Console, a
 async def _bench(arguments: argparse.Namespace, ground: Ground, results: Results, console: Console) -> None:
     results.ceilings = [*await ceilings(ground), await warm_broker(ground.kafka)]
     console.print(*results.ceilings, sep="\n")
-    flows = _PEERS if arguments.peers else _FLOWS
+    flows = _FLOWS if ground.go is None else _PEERS if ground.go.bento is None else _PEERS | {"bento-same": bento_same}
     chosen = arguments.scenario or (list(_OF_PEERS) if arguments.peers else None)
     for scenario in named(chosen, every=arguments.all):
         sized = scenario if scenario.rate else replace(scenario, submissions=arguments.count or scenario.submissions)
