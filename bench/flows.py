@@ -24,8 +24,7 @@ CONFIRMED: Final = "select count(*) from reservations where status = 'CONFIRMED'
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the flows stand on. `logs` is the directory of the processes' logs. `go`: the PMS and the load generator are these;
-    ours where it is None."""
+    """What the flows stand on. `logs` is the directory of the processes' logs. `go`: where it is there, the PMS is that in Go."""
 
     kafka: str
     postgres: str
@@ -37,8 +36,7 @@ class Ground:
 @dataclass(frozen=True, slots=True)
 class Flow:
     """A flow that is up. `processes` are those it is made of, and its PMS, by what they do. `database_url` as users write it, of
-    PostgreSQL or SQLite. `list_url` reads it back by pages, where it can. `confirmed`: the statement that counts what is.
-    `generator`: what loads it, where that is not `bench.load`."""
+    PostgreSQL or SQLite. `list_url` reads it back by pages, where it can. `confirmed`: the statement that counts what is."""
 
     name: str
     post_url: str
@@ -48,7 +46,6 @@ class Flow:
     headers: tuple[str, ...] = ()
     list_url: str | None = None
     confirmed: str = CONFIRMED
-    generator: GoTools | None = None
 
     @property
     def own(self) -> list[str]:

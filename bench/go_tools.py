@@ -1,24 +1,20 @@
-"""The tools of a comparison that are written in Go, where their sources are at hand: a load generator, a PMS, and goref, the flow
+"""The tools of a comparison that are written in Go, where their sources are at hand: a PMS, and goref, the flow
 written by hand. Lean enough that on a small machine they are not what is measured; the project does not depend on them.
 """
 
-import json
-import resource
 import shutil
 import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bench.processes import CommandFailed, output_of
+from bench.processes import CommandFailed
 from tools.servers.ladder import Unavailable
 
 SOURCES = Path(__file__).parent.parent.parent / "shared" / "tools"
 """Where they are unless an option says otherwise: beside the project."""
 
-_TOOLS = ("loadgen", "pms", "goref")
+_TOOLS = ("pms", "goref")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +22,6 @@ class GoTools:
     """The programs, built. `tables`: what creates goref's tables. `bento`: its binary, which was built by somebody else, if any;
     its configurations are in `sources`."""
 
-    loadgen: Path
     pms: Path
     goref: Path
     tables: str
@@ -55,31 +50,8 @@ class GoTools:
             if built.returncode:
                 raise CommandFailed(f"go build of {name}: exit {built.returncode}\n{built.stderr}")
         tables = (sources / "goref" / "tables.sql").read_text()
-        return cls(into / "loadgen", into / "pms", into / "goref", tables, sources, bento)
+        return cls(into / "pms", into / "goref", tables, sources, bento)
 
     def pms_command(self, port: str, delay_ms: int, errors: float) -> Sequence[str]:
         """What starts the PMS."""
         return [str(self.pms), "--addr", f"127.0.0.1:{port}", "--delay", f"{delay_ms}ms", "--fail-rate", str(errors)]
-
-    async def post(self, url: str, count: int, connections: int, headers: Sequence[str]) -> dict[str, Any]:
-        """Load `url`; what the load came to, as `bench.load` says it."""
-        out = self.loadgen.with_name("load.json")  # it appends
-        out.unlink(missing_ok=True)
-        given = [part for header in headers for part in ("-H", header)]
-        before, began = _children_seconds(), time.monotonic()
-        await output_of(
-            [str(self.loadgen), "-url", url, "-n", str(count), "-c", str(connections), "-o", str(out), *given]
-        )
-        said = json.loads(out.read_text())
-        return {
-            "statuses": said["statuses"],
-            "rate": round(said["accept_rps"], 1),
-            **{name: said[name] for name in ("p50_ms", "p99_ms", "max_ms")},
-            "began": began,
-            "cpu_us": (_children_seconds() - before) * 1e6 / count,
-        }
-
-
-def _children_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

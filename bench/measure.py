@@ -115,8 +115,6 @@ async def _lags(flow: Flow, scenario: Scenario, load: Mapping[str, Any]) -> dict
 
 
 async def _load(flow: Flow, scenario: Scenario, count: int, rate: int) -> dict[str, Any]:
-    if flow.generator is not None and not (rate or scenario.bulk):  # that one knows neither
-        return await flow.generator.post(flow.post_url, count, scenario.connections, flow.headers)
     arguments = ["-n", str(count), "-c", str(scenario.connections), "--rate", str(rate), "--bulk", str(scenario.bulk)]
     return await post(flow.post_url, arguments, flow.headers)
 

@@ -62,7 +62,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--peers",
         action="store_true",
-        help="beside the flow written by hand in Go, with a PMS and a load generator in Go",
+        help="beside the flow written by hand in Go, with a PMS in Go",
     )
     parser.add_argument(
         "--go", type=Path, default=SOURCES, metavar="DIR", help="where the sources in Go are (%(default)s)"
@@ -129,7 +129,6 @@ async def _rounds(
     """All are up at once and take turns, each round in the other order, so that what else the machine does falls on all alike."""
     async with AsyncExitStack() as stack:
         flows = [await stack.enter_async_context(start(ground, scenario)) for start in started.values()]
-        flows = [replace(flow, generator=ground.go) for flow in flows]
         for flow in flows:
             await warm_up(flow, scenario)
         for number in range(rounds):
