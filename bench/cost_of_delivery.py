@@ -3,8 +3,9 @@
 This process is the worker, with its own log on real Kafka, its store in a real PostgreSQL and the lean PMS beside it. So many
 submissions of about 900 bytes stand on the log before it starts. CPU time, not wall time: other work of the machine hardly shows.
 
-`--turns 4 --rate 100000` measures in turns without and with a rate of the account, for which the worker borrows tokens from
-PostgreSQL: what that costs of the flow. The rate is higher than the flow, so that nothing waits for it.
+`--rate 100000` gives the account a rate, for which the worker borrows tokens from PostgreSQL, and says what that costs of a
+delivery: the loans that were made, each at what one costs by itself. Two runs, without and with, differ by more than that on a busy
+machine. The rate is higher than the flow, so that nothing waits for it.
 """
 
 import argparse
@@ -18,7 +19,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -38,6 +38,7 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.process.loading import collect_rarely
+from forwarder.process.token_bucket import Loan, LoanRequest, SharedBucket
 from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.checks.plausibility import plausibility
 from forwarder.reservation.submission import RequestIds
@@ -67,6 +68,7 @@ _IDS = RequestIds(b"0123456789abcdef")
 _SIGNER = MessageSigner(b"0123456789abcdef")
 _AT_ONCE = 1_000
 _LOOK_SECONDS = 0.02
+_LOANS = 1_000
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -173,9 +175,21 @@ def _card_parts(engine: AsyncEngine) -> CardParts:
     return CardParts(CardKeys(engine), SealingKeys(engine, keyring), keyring, refresh)
 
 
+class _CountedLender:
+    """Counts the loans that it makes."""
+
+    def __init__(self, lender: SqlLender) -> None:
+        self._lender = lender
+        self.loans = 0
+
+    async def lend(self, requests: Sequence[LoanRequest]) -> Sequence[Loan]:
+        self.loans += 1
+        return await self._lender.lend(requests)
+
+
 @asynccontextmanager
 async def _worker(
-    arguments: argparse.Namespace, kafka: str, database_url: str, pms_url: str
+    arguments: argparse.Namespace, kafka: str, engine: AsyncEngine, lender: _CountedLender, pms_url: str
 ) -> AsyncIterator[asyncio.Task[None]]:
     """A worker at work on what stands on the log; it has stopped cleanly at the end."""
     topics, stop, clock = Topics(f"cost.{secrets.token_hex(4)}."), asyncio.Event(), SystemClock()
@@ -183,8 +197,7 @@ async def _worker(
     account = Account(_ACCOUNT, _WORKSPACE, "generic", pms_url, "", concurrency=concurrency, rate_per_second=rate)
     account = with_credential(account, "secret", sealer_of(_SECRET))
     async with AsyncExitStack() as stack:
-        log, engine = KafkaLog(kafka), open_engine(database_url)
-        stack.push_async_callback(engine.dispose)
+        log = KafkaLog(kafka)
         async with log.admin() as admin:
             await admin.create(dict.fromkeys(topics.all(), PARTITIONS))
         publisher = await stack.enter_async_context(log.publisher())
@@ -201,7 +214,7 @@ async def _worker(
             settings=WorkerSettings(),
             signer=_SIGNER,
             cards=_card_parts(engine),
-            lender=None if rate is None else SqlLender(engine),
+            lender=None if rate is None else lender,
         )
         running_worker = asyncio.create_task(Worker(parts).run(stop))
         try:
@@ -223,34 +236,43 @@ async def _measure(arguments: argparse.Namespace, servers: RealServers, logs: Pa
         command = [sys.executable, "-m", "bench.pms", "--port", port_of(pms_url), "--delay", str(arguments.delay)]
         pms = Role("pms", command, {}, f"{pms_url}/healthz")
         await stack.enter_async_context(running(pms, logs, servers.reaper))
-        async with _worker(arguments, servers.kafka.address(), plain, pms_url) as worker:
+        engine = open_engine(plain)
+        stack.push_async_callback(engine.dispose)
+        lender = _CountedLender(SqlLender(engine))
+        async with _worker(arguments, servers.kafka.address(), engine, lender, pms_url) as worker:
             await _until_announced(first + arguments.warm, worker)
             already, began = _announced(), time.perf_counter()
-            before, written = Usage.now(postmaster), await _written(database)
+            before, written, lent = Usage.now(postmaster), await _written(database), lender.loans
             shares = None if arguments.no_profile else Shares(DELIVERY)
             with nullcontext() if shares is None else shares.taken():
                 await _until_announced(first + arguments.warm + arguments.count, worker)
                 after, seconds = Usage.now(postmaster), time.perf_counter() - began
+                lent = lender.loans - lent
         done = first + arguments.warm + arguments.count - already
         told = _told(before, after, done, shares) | _told_written(written, await _written(database), done)
+        if arguments.rate is not None:
+            loan, delivery = await _of_a_loan(SqlLender(engine), postmaster), told["worker"] + told["postgres"]
+            share = sum(loan.values()) * lent / done / (delivery - sum(loan.values()) * lent / done)
+            told |= {
+                "loans per 1,000": round(lent / done * 1_000, 1),
+                "a loan": loan,
+                "cost of the rate, per cent": round(share * 100, 1),
+            }
         return told | {"per second": round(done / seconds)}
 
 
-async def _in_turns(arguments: argparse.Namespace, servers: RealServers, logs: Path) -> dict[str, object]:
-    """The medians without and with the rate, and what that costs of the CPU time of worker and PostgreSQL."""
-    rates = {"without": None, "with": arguments.rate}
-    told: dict[str, list[dict[str, Any]]] = {each: [] for each in rates}
-    for _ in range(arguments.turns):
-        for each, rate in rates.items():
-            of_turn = argparse.Namespace(**vars(arguments) | {"rate": rate, "no_profile": True})
-            told[each].append(await _measure(of_turn, servers, logs))
-    names = ("worker", "postgres", "per second", "transactions per 1,000", "wal bytes")
-    medians = {each: {name: median(turn[name] for turn in turns) for name in names} for each, turns in told.items()}
-    without, with_rate = (medians[each]["worker"] + medians[each]["postgres"] for each in rates)
-    return {**medians, "cost of the rate, per cent": round((with_rate / without - 1) * 100, 1), "turns": told}
+async def _of_a_loan(lender: SqlLender, postmaster: int) -> dict[str, float]:
+    """CPU µs of one loan, of this process and of PostgreSQL."""
+    request = LoanRequest((SharedBucket("bench#loan", 1e6, 1e6),), 0.0, 1, 1)
+    before = Usage.now(postmaster)
+    for _ in range(_LOANS):
+        await lender.lend([request])
+    after = Usage.now(postmaster)
+    spent = {"worker": after.process - before.process, "postgres": after.postgres - before.postgres}
+    return {name: round(seconds / _LOANS * 1_000_000) for name, seconds in spent.items()}
 
 
-def _told(before: Usage, after: Usage, count: float, shares: Shares | None) -> dict[str, object]:
+def _told(before: Usage, after: Usage, count: float, shares: Shares | None) -> dict[str, Any]:
     """CPU µs for each reservation."""
 
     def each(seconds: float) -> int:
@@ -284,17 +306,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer of the PMS (%(default)s)")
     parser.add_argument("--unrecognised", action="store_true", help="without natural keys: nothing is found sent again")
     parser.add_argument("--rate", type=float, help="a rate of the account, in pushes a second, for all workers")
-    parser.add_argument("--turns", type=int, default=0, help="so often without and with the rate, in turns")
     parser.add_argument("--no-profile", action="store_true", help="leave the parts out, and what sampling costs")
     arguments = parser.parse_args(argv)
-    if arguments.turns and arguments.rate is None:
-        parser.error("--turns compares a --rate with none")
     with TemporaryDirectory() as directory, RealServers() as servers:
         logs = Path(directory)
         with (logs / "worker.log").open("w", buffering=1) as log, redirect_stderr(log):
             configure_logging("info", "json")
             collect_rarely()
-            told = uvloop.run((_in_turns if arguments.turns else _measure)(arguments, servers, logs))
+            told = uvloop.run(_measure(arguments, servers, logs))
     print(json.dumps(told, indent=1))
 
 

@@ -33,7 +33,7 @@ class WorkerSettings:
     intake_wait_seconds: float = 0.5
     max_held: int = 8000
     record_batch: int = 250
-    pause_seconds: float = 0.01
+    pause_seconds: float = 0.004
     """How long the next batch gathers after a batch of several, to share a statement, commit and request: at intake, when recording
     and when publishing. A single reservation does not wait."""
     delete_pause_seconds: float = 0.1

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 _BATCH_BYTES = 256 * 1024  # for one partition: well below the 1 MB a broker takes by default, and half of its queue
 _PROTOCOL_BYTES = 16 * 1024
 _READY_SECONDS = 0.8
-_PAUSE_SECONDS = 0.010
+_PAUSE_SECONDS = 0.004
 _BURST = 3  # messages sent together; with fewer there is little to share
 _LIMIT_SECONDS = 60.0
 
@@ -46,7 +46,7 @@ _TooLarge = (MessageSizeTooLargeError, RecordListTooLargeError)
 class KafkaPublisher:
     """See `port.Publisher`. Partitions by murmur2 of the key, like other clients. After the time limit the messages may still be
     stored: an idempotent producer keeps trying. The queue is limited to two batches for each partition, one of them in flight;
-    beyond that `publish` waits, within its time limit. Concurrent calls share batches, and wait at most ten milliseconds for
+    beyond that `publish` waits, within its time limit. Concurrent calls share batches, and wait at most four milliseconds for
     that."""
 
     def __init__(self, connection: KafkaConnection) -> None:
