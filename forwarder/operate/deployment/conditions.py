@@ -32,11 +32,10 @@ OLD: Final = timedelta(minutes=30)
 """A submission that is pending for longer is reported."""
 _EVERYTHING: Final = "up"
 """The role of a process with all stages."""
-_NAMED: Final = 5
-"""Accounts that one line names."""
+_MAX_ACCOUNTS_NAMED: Final = 5
 
 _Seen = Iterator[tuple[str, Mapping[str, Any]]]
-"""Cases: the name of the condition, and the values of its texts."""
+"""The name of each condition that is met, and the values of its texts."""
 
 
 class Severity(StrEnum):
@@ -75,10 +74,8 @@ class Condition:
 def conditions() -> Sequence[Condition]:
     """The list."""
     text = files("forwarder.operate.deployment").joinpath("conditions.toml").read_text(encoding="utf-8")
-    return [
-        Condition(name, **given | {"severity": Severity(given["severity"])})
-        for name, given in tomllib.loads(text).items()
-    ]
+    table = tomllib.loads(text).items()
+    return [Condition(name, **given | {"severity": Severity(given["severity"])}) for name, given in table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +117,6 @@ _CHECKED: Final = {
 }
 """Conditions that the snapshot itself may meet; otherwise the check of processes, and how its failure is said."""
 _NEEDED: Final = {"NoIngress": "ingress", "NoWorker": "worker", "NoQuery": "query", "BacklogUnknown": "housekeeping"}
-_CONSUMING: Final = "consuming"
 _EXPLAINS: Final = frozenset({"log", "store", "store_in_step_with_topics", "keys_in_step_with_store"})
 """The checks that explain why a process does not read its topic."""
 
@@ -137,7 +133,7 @@ def _processes(status: "DeploymentStatus") -> _Seen:
     own = {each.name: (each.check, "{where}") for each in conditions() if each.check}
     for name, (check, words) in (own | _CHECKED).items():
         failing = [each for each in live if check in each.failing]
-        if check == _CONSUMING:
+        if check == "consuming":
             begun = [each for each in failing if status.at - each.started_at > LATE]
             failing = [each for each in begun if not _EXPLAINS.intersection(each.failing)]
         where = ", ".join(sorted({f"{each.role} on {each.host}" for each in failing}))
@@ -184,12 +180,13 @@ def _log(status: "DeploymentStatus") -> _Seen:
 def _losses(status: "DeploymentStatus") -> _Seen:
     if status.lost is None:
         return
-    if status.lost.beyond:
-        loss = "the requests topic was lost or recreated: submissions that it had may be lost"
-        yield "MessagesLost", {"loss": loss}
+    losses = (
+        ["the requests topic was lost or recreated: submissions that it had may be lost"] if status.lost.beyond else []
+    )
     for gap in status.lost.gaps:
         count = "an unknown number of" if gap.missing is None else f"{gap.missing:,}"
-        loss = f"{gap.topic}: partition {gap.partition} lost {count} messages before they were received"
+        losses.append(f"{gap.topic}: partition {gap.partition} lost {count} messages before they were received")
+    for loss in losses:
         yield "MessagesLost", {"loss": loss}
     if status.lost.unowned:
         yield "PartitionsRemoved", {"submissions": some(status.lost.unowned, "due submission")}
@@ -224,8 +221,8 @@ def _store(status: "DeploymentStatus") -> _Seen:
         if count:
             yield name, {"count": some(count, noun)}
     if ending := store.certificates_ending:
-        more = f" and {len(ending) - _NAMED} more" if len(ending) > _NAMED else ""
-        yield "PmsCertificatesEnding", {"accounts": ", ".join(ending[:_NAMED]) + more}
+        more = f" and {len(ending) - _MAX_ACCOUNTS_NAMED} more" if len(ending) > _MAX_ACCOUNTS_NAMED else ""
+        yield "PmsCertificatesEnding", {"accounts": ", ".join(ending[:_MAX_ACCOUNTS_NAMED]) + more}
 
 
 def _endpoints(status: "DeploymentStatus") -> _Seen:
@@ -238,15 +235,14 @@ def _endpoints(status: "DeploymentStatus") -> _Seen:
             yield "WebhookBehind", {"endpoint": each.id, "deliveries": deliveries, "waits": waits}
 
 
-_CREDENTIAL: Final = frozenset({"pms_unauthorized", "pms_credential_invalid", "pms_scope_too_small", "cannot_open"})
-"""The reasons that another credential mends."""
-
-
-def _credential(reason: str) -> str:
-    """What a reason says of the account's credential; empty if nothing."""
-    if reason == "cannot_open":
-        return "; its credential cannot be opened with the secrets of this deployment"
-    return "; its PMS refuses the credential" if reason in _CREDENTIAL else ""
+_REFUSED: Final = "; its PMS refuses the credential"
+_CREDENTIAL: Final = {
+    "pms_unauthorized": _REFUSED,
+    "pms_credential_invalid": _REFUSED,
+    "pms_scope_too_small": _REFUSED,
+    "cannot_open": "; its credential cannot be opened with the secrets of this deployment",
+}
+"""What the reasons that another credential mends say of it."""
 
 
 def _accounts(status: "DeploymentStatus") -> _Seen:
@@ -276,7 +272,7 @@ def _accounts(status: "DeploymentStatus") -> _Seen:
             yield "InDoubt", {**values, "count": work.in_doubt, "since": since}
         if throttled is not None and alone:
             reason = throttled.reason or (most or ("unknown",))[0]
-            told = {"reason": reason, "breaker": throttled.breaker, "credential": _credential(reason)}
+            told = {"reason": reason, "breaker": throttled.breaker, "credential": _CREDENTIAL.get(reason, "")}
             yield "BreakerOpen", {**values, **told}
         if each.state is not AccountState.ACTIVE:
             if work.pending:
@@ -286,7 +282,7 @@ def _accounts(status: "DeploymentStatus") -> _Seen:
         tried = sum(count for reason, count in waiting.reasons.items() if reason is not None)
         retrying = not alone and most is not None and work.pending > 0 and 2 * tried >= waiting.sampled
         if most is not None and retrying:
-            yield "PushesFail", {**values, "credential": _credential(most[0])}
+            yield "PushesFail", {**values, "credential": _CREDENTIAL.get(most[0], "")}
         if work.oldest_due_at is not None and now - work.oldest_due_at > LATE and not (alone or retrying):
             flight = throttled and f", with {throttled.in_flight:,} of {throttled.limit:,} pushes under way"
             at_work = f"{workers} workers run{flight or ''}" if workers else "no worker runs"

@@ -16,6 +16,7 @@ from forwarder.operate.deployment.conditions import some, span
 from forwarder.operate.deployment.status import groups_of, open_status, valid_sealing_keys
 from forwarder.operate.output import Grid, Shown
 from forwarder.oversight.assumptions import Facts, broken_assumptions
+from forwarder.oversight.audit import OUTAGES
 from forwarder.oversight.backlog import GroupLag, read_lag
 from forwarder.process.certificates import ENDS_SOON, certificate_ends, pem_of
 from forwarder.process.clock import Clock
@@ -24,12 +25,10 @@ from forwarder.settings.backend import certificates_of
 from forwarder.store.engine import Engine
 from forwarder.store.lists.overview import Overview
 from forwarder.store.migrate import applied_revisions, is_current
-from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing import UnknownSecret
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.secrets import SqlSecrets
-from forwarder.topics.port import Log, LogUnavailable
+from forwarder.topics.port import Log
 
 Verdict = Literal["ok", "warning", "failed", "not tried"]
 
@@ -71,8 +70,7 @@ class Checked:
 
     async def admit(self) -> str | None:
         """This process's secrets. Raises `UnknownSecret` for one that is not this deployment's."""
-        held = held_secrets(self.settings)
-        if held:
+        if held := held_secrets(self.settings):
             await SqlSecrets(self.engine).admit(held, first=False)
         return ", ".join(secret.id for secret in held) or None
 
@@ -81,7 +79,6 @@ class Checked:
         return certificates_of(self.settings.environment, self.settings.backend)
 
     async def sealing_keys(self) -> Sequence[str]:
-        """The ids of keys that can seal cards now."""
         return await valid_sealing_keys(self.engine, self.clock.now())
 
 
@@ -91,16 +88,11 @@ async def examine(parts: Checked) -> Sequence[Step]:
     found += await _steps_within_deadline("log", _topics(parts))
     store = await _steps_within_deadline("store", _tables(parts))
     found += store
-    if store[0].verdict == "ok":
-        for name, step in (
-            ("clock", _time(parts)),
-            ("secret", _secret(parts)),
-            ("cards", _cards(parts)),
-            ("callers", _callers(parts)),
-        ):
-            found += await _steps_within_deadline(name, step)
-    else:
-        found += [Step(name, "not tried", "the store comes first") for name in ("clock", "secret", "cards", "callers")]
+    for name, step in {"clock": _time, "secret": _secret, "cards": _cards, "callers": _callers}.items():
+        if store[0].verdict == "ok":
+            found += await _steps_within_deadline(name, step(parts))
+        else:
+            found.append(Step(name, "not tried", "the store comes first"))
     found += _certificates(parts.certificates(), parts.clock.now())
     return [*found, await _simulator(parts.settings.environment.simulator_url)]
 
@@ -111,7 +103,7 @@ async def _steps_within_deadline(name: str, steps: Awaitable[Sequence[Step]]) ->
             return await steps
     except TimeoutError:
         return [Step(name, "failed", f"no answer within {_STEP_SECONDS:.0f} s", "is it up, and reached from here?")]
-    except (LogUnavailable, StoreUnavailable, TenancyUnavailable) as error:
+    except OUTAGES as error:
         return [Step(name, "failed", str(error), "start it, or correct its address and credentials in the settings")]
 
 
@@ -123,16 +115,14 @@ async def _topics(parts: Checked) -> Sequence[Step]:
     async with parts.log.admin() as admin:
         described = await admin.describe(wanted)
         settings = {name: await admin.settings(name) for name in described}
-    lags = await read_lag(
-        parts.log, [group for group in groups_of(parts.settings) if group.topic in described], parts.clock
-    )
+    groups = [group for group in groups_of(parts.settings) if group.topic in described]
     missing = [name for name in wanted if name not in described]
     found = [Step("topics", "failed", f"there is no {name}", "forwarder topics create") for name in missing]
     for name, state in described.items():
         faults = _steps(f"topic {name}", Facts(settings[name], name, state, partitions))
         sync = f"{some(state.replicas, 'replica')}, {state.in_sync} in sync"
         found += faults or [Step(f"topic {name}", "ok", f"{some(state.partitions, 'partition')}, {sync}")]
-    return [*found, *map(_kept, lags)]
+    return [*found, *map(_kept, await read_lag(parts.log, groups, parts.clock))]
 
 
 def _kept(lag: GroupLag) -> Step:
@@ -143,9 +133,8 @@ def _kept(lag: GroupLag) -> Step:
     says = f"{unread}; {topic} keeps messages for {span(lag.kept)}"
     if lag.deleted_in is None:
         return Step(name, "ok", says)
-    return Step(
-        name, "failed", says, f"the first are deleted in {span(lag.deleted_in)}: forwarder status says what to do"
-    )
+    remedy = f"the first are deleted in {span(lag.deleted_in)}: forwarder status says what to do"
+    return Step(name, "failed", says, remedy)
 
 
 def _steps(name: str, facts: Facts) -> list[Step]:
@@ -181,18 +170,15 @@ async def _secret(parts: Checked) -> Sequence[Step]:
         held = await parts.admit()
     except UnknownSecret as error:
         return [Step("secret", "failed", str(error), "forwarder secret status")]
-    if held is None:
-        says = "not set here, which is right for the ingress and query; migrate and workers need it"
-        return [Step("secret", "ok", says)]
-    return [Step("secret", "ok", f"{held} is this deployment's")]
+    unset = "not set here, which is right for the ingress and query; migrate and workers need it"
+    return [Step("secret", "ok", unset if held is None else f"{held} is this deployment's")]
 
 
 async def _cards(parts: Checked) -> Sequence[Step]:
-    keys = await parts.sealing_keys()
-    if keys:
+    if keys := await parts.sealing_keys():
         return [Step("cards", "ok", f"are sealed to {', '.join(keys)}")]
-    says = "no key is valid now: submissions with a card are refused"
-    return [Step("cards", "failed", says, "start a worker, which makes them, or run forwarder migrate")]
+    remedy = "start a worker, which makes them, or run forwarder migrate"
+    return [Step("cards", "failed", "no key is valid now: submissions with a card are refused", remedy)]
 
 
 def _certificates(files: Mapping[str, Path], now: datetime) -> Iterator[Step]:
@@ -213,15 +199,12 @@ def _certificates(files: Mapping[str, Path], now: datetime) -> Iterator[Step]:
 
 async def _callers(parts: Checked) -> Sequence[Step]:
     keys = [each for each in await parts.tenancy.keys() if each.revoked_at is None]
+    account = "forwarder account add --workspace ID --kind KIND --base-url URL --credential-file -"
     found: list[str] = []
     for what, count, command in (
         ("workspace", len(await parts.tenancy.workspaces()), "forwarder workspace add ID"),
         ("key", len(keys), "forwarder key add --workspace ID"),
-        (
-            "account",
-            len(await parts.tenancy.accounts()),
-            "forwarder account add --workspace ID --kind KIND --base-url URL --credential-file -",
-        ),
+        ("account", len(await parts.tenancy.accounts()), account),
     ):
         if not count:
             return [Step("callers", "warning", f"there is no {what} yet: no caller can submit", command)]
@@ -231,11 +214,8 @@ async def _callers(parts: Checked) -> Sequence[Step]:
 
 async def _simulator(url: str | None) -> Step:
     if url is None:
-        return Step(
-            "simulator",
-            "not tried",
-            "FORWARDER_SIMULATOR_URL is not set: test keys are refused, except by `forwarder up`, which has one of its own",
-        )
+        unset = "FORWARDER_SIMULATOR_URL is not set: test keys are refused"
+        return Step("simulator", "not tried", f"{unset}, except by `forwarder up`, which has one of its own")
     mend = "start `forwarder simulate`, or correct FORWARDER_SIMULATOR_URL"
     try:
         (await asyncio.to_thread(urlopen, f"{url}/healthz", timeout=_STEP_SECONDS)).close()

@@ -5,7 +5,7 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from typer import Argument
 
@@ -30,10 +30,8 @@ from forwarder.tenancy.sealing import (
 )
 from forwarder.tenancy.sql.secrets import SealingKeys, SqlSealed, SqlSecrets
 
-_CARDS: Final = "cards"
 
-
-class StillNeeded(RuntimeError):
+class StillNeeded(Failed):
     """The secret still seals something. The message says what, with the remedy."""
 
 
@@ -74,9 +72,8 @@ class Secrets:
         if new.id in {each.id for each in known}:
             return False
         if not others:
-            raise UnknownSecret(
-                "FORWARDER_EARLIER_SECRET_KEYS is missing: to add a secret, you also need the one in use."
-            )
+            lacks = "FORWARDER_EARLIER_SECRET_KEYS is missing"
+            raise UnknownSecret(f"{lacks}: to add a secret, you also need the one in use.")
         check_secrets(others, known)
         return await self._registry.add(new)
 
@@ -108,14 +105,11 @@ class Secrets:
             if each.known.id != secret_id:
                 continue
             if each.known.state is SecretState.ACTIVE:
-                raise StillNeeded(
-                    f"The secret {secret_id} is the active one: activate another first, `forwarder secret rotate`."
-                )
-            needs = ", ".join(f"{count} {name}" for name, count in each.sealed.items() if count)
-            if needs:
-                raise StillNeeded(
-                    f"Still sealed to the secret {secret_id}: {needs}. `forwarder secret reseal` moves them."
-                )
+                advice = "activate another first, `forwarder secret rotate`"
+                raise StillNeeded(f"The secret {secret_id} is the active one: {advice}.")
+            if needs := ", ".join(f"{count} {name}" for name, count in each.sealed.items() if count):
+                advice = "`forwarder secret reseal` moves them"
+                raise StillNeeded(f"Still sealed to the secret {secret_id}: {needs}. {advice}.")
         await self._registry.retire(secret_id)
 
 
@@ -126,7 +120,7 @@ class SealedCardKeys:
         self._keys = keys
 
     async def counts(self) -> Mapping[str, Counter[str]]:
-        return {_CARDS: await self._keys.counts()}
+        return {"cards": await self._keys.counts()}
 
     async def reseal(self, keyring: Keyring) -> Mapping[str, Resealed]:
         moved = failed = 0
@@ -145,14 +139,12 @@ class SealedCardKeys:
             assert number is not None  # noqa: S101 - every card has one
             new = CardKey(old.request_id, number.secret_id, number.content, code and code.content, old.expires_at)
             moved += await self._keys.rewrap(old, new)
-        return {_CARDS: Resealed(moved, failed)}
+        return {"cards": Resealed(moved, failed)}
 
 
 Sealed = SqlSealed | SealingKeys | SealedCardKeys
 """Sealed values: counts them by name and key id, and reseals them to the keyring's active secret. Resealing runs alongside the
 stages, and can be repeated."""
-
-_SECRET_BYTES: Final = 32
 
 R = TypeVar("R")
 
@@ -167,8 +159,8 @@ async def status(notifier_key: bool = False) -> Shown:
             keys = [secret.webhooks.private_key.hex() for secret in required_secrets(backend.settings)]
             return Shown({"notifierKeys": keys}, "\n".join(keys))
         for each in await _secrets(backend).status():
-            about = picked(each.known, "id state") | {"givenHere": each.held}
-            about |= picked(each.known, "createdAt activatedAt") | {"verifyKey": each.known.keys.verify_key.hex()}
+            about = picked(each, "id=known.id state=known.state givenHere=held createdAt=known.created_at")
+            about |= picked(each.known, "activatedAt") | {"verifyKey": each.known.keys.verify_key.hex()}
             rows.append(about | {"sealed": dict(each.sealed)})
     shown = [{**row, "sealed": ", ".join(f"{n} {name}" for name, n in row["sealed"].items() if n)} for row in rows]
     return Shown(rows, Table(shown, ("id", "state", "givenHere", "activatedAt", "verifyKey", "sealed")))
@@ -176,7 +168,7 @@ async def status(notifier_key: bool = False) -> Shown:
 
 def generate() -> Shown:
     """Generate a new secret, and the keys for processes without it, as settings. Stores nothing."""
-    text = secrets.token_urlsafe(_SECRET_BYTES)
+    text = secrets.token_urlsafe(32)
     secret = Secret.from_text(text)
     settings = {
         "FORWARDER_SECRET_KEY": text,
@@ -219,16 +211,10 @@ async def retire(
     secret_id: Annotated[str, Argument(metavar="SECRET_ID", help="Its id in `forwarder secret status`.")],
 ) -> Shown:
     """Give up a secret that seals nothing; then every process can be configured without it."""
-    async with open_deployment(any_secret=True) as backend:
-        try:
-            async with backend.audit.operation("secret.retire", target=secret_id):
-                await _secrets(backend).retire(secret_id)
-        except StillNeeded as error:
-            raise Failed(str(error)) from None
-    sentence = (
-        f"The secret {secret_id} is retired. Leave it out of FORWARDER_EARLIER_SECRET_KEYS from the next restart on."
-    )
-    return Shown({"retired": secret_id}, sentence)
+    async with open_deployment(any_secret=True) as backend, backend.audit.operation("secret.retire", target=secret_id):
+        await _secrets(backend).retire(secret_id)
+    advice = "Leave it out of FORWARDER_EARLIER_SECRET_KEYS from the next restart on."
+    return Shown({"retired": secret_id}, f"The secret {secret_id} is retired. {advice}")
 
 
 async def _audited(action: str, change: Callable[[Secrets], Awaitable[R]], *, named: bool = True) -> tuple[str, R]:

@@ -21,6 +21,7 @@ from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.command import require_data, stop_on_signal
 from forwarder.operate.deployment.conditions import LATE, findings_of, some, until
 from forwarder.operate.output import AsJson, console, picked, plain, show_json, show_lines
+from forwarder.oversight.audit import OUTAGES
 from forwarder.oversight.backlog import AccountBacklog, Backlog, Group, GroupLag, read_backlog, read_lag
 from forwarder.oversight.losses import TopicCheck, TopicLost
 from forwarder.process.clock import Clock, SystemClock, iso
@@ -35,12 +36,12 @@ from forwarder.store.migrate import HEAD, applied_revisions, is_current
 from forwarder.store.submissions.port import Heartbeat, StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Places
-from forwarder.tenancy.port import Disabled, TenancyUnavailable
+from forwarder.tenancy.port import Disabled
 from forwarder.tenancy.sealing import KnownSecret
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.tenancy.sql.secrets import SqlSecrets, load_sealing_keys
-from forwarder.topics.port import Log, LogUnavailable, TopicState
+from forwarder.topics.port import Log, TopicState
 
 _EXPLAINED: Final = 50
 """For how many accounts, those with the most work, the reasons of pending submissions are read."""
@@ -98,7 +99,7 @@ class StoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentStatus:
-    """The whole snapshot. If the log or the store is unreachable, it is None, and its `…_fault` says why."""
+    """The whole snapshot. If the log or the store is unreachable, it is None, and its `…_fault` says why; so is `lost`."""
 
     at: datetime
     log: LogStatus | None
@@ -106,7 +107,6 @@ class DeploymentStatus:
     store: StoreStatus | None
     store_fault: str | None
     lost: TopicLost | None = None
-    """Lost messages; None also if the log or the store is unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,7 @@ class StatusReader:
         async with self.log.admin() as admin:
             topics = await admin.describe(wanted)
             members = {group.name: await admin.members(group.name) for group in groups_of(self.settings)}
-        lags = await read_lag(
-            self.log, [group for group in groups_of(self.settings) if group.topic in topics], self.clock
-        )
+        lags = await read_lag(self.log, [each for each in groups_of(self.settings) if each.topic in topics], self.clock)
         return LogStatus(topics, [topic for topic in wanted if topic not in topics], lags, members)
 
     async def _store(self) -> StoreStatus:
@@ -217,7 +215,7 @@ async def _within(seconds: float, reading: Coroutine[Any, Any, T]) -> tuple[T | 
             return await reading, None
     except TimeoutError:
         return None, f"no answer within {seconds:.0f} s"
-    except (LogUnavailable, StoreUnavailable, TenancyUnavailable) as error:
+    except OUTAGES as error:
         return None, str(error)
 
 
@@ -232,9 +230,6 @@ _ACCOUNT: Final = (
     "due=work.due inDoubt=work.in_doubt nextTryAt=waiting.due_at"
 )
 
-_Line = tuple[str, str]
-"""A text and its style."""
-
 
 async def status(
     watch: Annotated[bool, Option("--watch", help="Refresh until Ctrl-C.")] = False,
@@ -245,27 +240,31 @@ async def status(
 
     Then its log and its store. Exit code 1 if there is a problem. If Kafka or PostgreSQL is unreachable, shows the rest.
     """
-    page = not as_json and sys.stdout.isatty()
+    terminal = not as_json and sys.stdout.isatty()
+
+    def page(found: DeploymentStatus) -> Lines:
+        lines = lines_of(found, findings=_FINDINGS, accounts=_ACCOUNTS)
+        return Lines(*(Text(text, style=style) for text, style in lines))
 
     def show(found: DeploymentStatus) -> None:
         if as_json:
             show_json(status_json(found))
             sys.stdout.flush()
-        elif page:
-            console().print(_page(found))
+        elif terminal:
+            console().print(page(found))
         else:
             show_lines(text for text, _ in lines_of(found))
 
     async with open_status(settings_and_logging("error")) as reader:
         with stop_on_signal() if watch else nullcontext(asyncio.Event()) as stop:
             found = await reader.read()
-            if watch and page:
-                with Live(_page(found), console=console(), auto_refresh=False, screen=True) as live:
+            if watch and terminal:
+                with Live(page(found), console=console(), auto_refresh=False, screen=True) as live:
                     while not await _stopped(stop, every):
                         found = await reader.read()
-                        live.update(_page(found), refresh=True)
+                        live.update(page(found), refresh=True)
             show(found)
-            while watch and not page and not await _stopped(stop, every):
+            while watch and not terminal and not await _stopped(stop, every):
                 found = await reader.read()
                 show(found)
     if findings_of(found):
@@ -280,12 +279,10 @@ async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
         return False
 
 
-def _page(found: DeploymentStatus) -> Lines:
-    return Lines(*(Text(text, style=style) for text, style in lines_of(found, findings=_FINDINGS, accounts=_ACCOUNTS)))
-
-
-def lines_of(found: DeploymentStatus, *, findings: int | None = None, accounts: int | None = None) -> Iterator[_Line]:
-    """The lines of the page, with at most this many findings and accounts."""
+def lines_of(
+    found: DeploymentStatus, *, findings: int | None = None, accounts: int | None = None
+) -> Iterator[tuple[str, str]]:
+    """The lines of the page and their styles, with at most this many findings and accounts."""
     unwell = findings_of(found)
     yield (f"OK  {iso(found.at)}", "bold green") if not unwell else (f"DEGRADED  {iso(found.at)}", "bold red")
     for finding in unwell[:findings]:
@@ -311,7 +308,7 @@ def lines_of(found: DeploymentStatus, *, findings: int | None = None, accounts: 
         yield from _store_lines(found.store, accounts, found.at)
 
 
-def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Iterator[_Line]:
+def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Iterator[tuple[str, str]]:
     alike = Counter((each.role, each.version, each.revision, each.silent(now)) for each in store.processes)
     for (role, version, revision, silent), count in sorted(alike.items()):
         state = "silent: killed, or without the store" if silent else "running"
@@ -332,24 +329,20 @@ def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Ite
     yield f"audit: {some(store.audit_entries, 'entry', 'entries')}", ""
     shown = store.accounts[:accounts]
     for account in shown:
-        yield printable(_account_line(account, now)), ""
+        backlog, waiting = account.work, account.waiting
+        parts = [f"account {account.account_id}: {account.state.value}", f"{backlog.pending:,} wait"]
+        if backlog.oldest_pending_at is not None:
+            parts.append(f"the oldest since {iso(backlog.oldest_pending_at)}")
+        if backlog.in_doubt:
+            parts.append(f"{backlog.in_doubt:,} in doubt")
+        parts += [f"{count:,} after {reason}" for reason, count in waiting.reasons.items() if reason is not None]
+        if waiting.due_at is not None:
+            parts.append(f"next try {until(waiting.due_at, now)}")
+        yield printable(", ".join(parts)), ""
     if len(shown) < len(store.accounts):
         yield f"and {some(len(store.accounts) - len(shown), 'more account')}", ""
     if not store.accounts:
         yield "accounts: nothing waits", ""
-
-
-def _account_line(account: AccountBacklog, now: datetime) -> str:
-    work, waiting = account.work, account.waiting
-    parts = [f"account {account.account_id}: {account.state.value}", f"{work.pending:,} wait"]
-    if work.oldest_pending_at is not None:
-        parts.append(f"the oldest since {iso(work.oldest_pending_at)}")
-    if work.in_doubt:
-        parts.append(f"{work.in_doubt:,} in doubt")
-    parts += [f"{count:,} after {reason}" for reason, count in waiting.reasons.items() if reason is not None]
-    if waiting.due_at is not None:
-        parts.append(f"next try {until(waiting.due_at, now)}")
-    return ", ".join(parts)
 
 
 # --- JSON -----------------------------------------------------------------------------------------------------------------
@@ -357,25 +350,22 @@ def _account_line(account: AccountBacklog, now: datetime) -> str:
 
 def status_json(found: DeploymentStatus) -> dict[str, Any]:
     """The same for programs."""
-    findings, log, groups = findings_of(found), found.log, []
-    for lag in log.lags if log is not None else ():
-        members = log and log.members.get(lag.group.name)
-        group = picked(lag, "name=group.name topic=group.topic messages") | {"seconds": round(lag.seconds, 3)}
-        groups.append(group | {"members": members})
+    findings, log = findings_of(found), found.log
+    finding = "name=condition.name severity=condition.severity says mend runbook=condition.runbook"
+    shown: dict[str, Any] = {"fault": found.log_fault}
+    if log is not None:
+        groups = [
+            picked(lag, "name=group.name topic=group.topic messages")
+            | {"seconds": round(lag.seconds, 3), "members": log.members.get(lag.group.name)}
+            for lag in log.lags
+        ]
+        topics = [{"name": name, **plain(topic)} for name, topic in log.topics.items()]
+        shown = {"topics": topics, "missing": list(log.missing), "groups": groups}
     return {
         **picked(found, "at"),
         "well": not findings,
-        "findings": [
-            picked(each, "name=condition.name severity=condition.severity says mend runbook=condition.runbook")
-            for each in findings
-        ],
-        "log": {"fault": found.log_fault}
-        if log is None
-        else {
-            "topics": [{"name": name, **plain(topic)} for name, topic in log.topics.items()],
-            "missing": list(log.missing),
-            "groups": groups,
-        },
+        "findings": [picked(each, finding) for each in findings],
+        "log": shown,
         "store": {"fault": found.store_fault} if found.store is None else _store_json(found.store),
     }
 
@@ -387,20 +377,15 @@ def _store_json(store: StoreStatus) -> dict[str, Any]:
         "setAside": [picked(each, "class=failure_class messages firstAt lastAt") for each in store.set_aside],
         "workers": [picked(each, "id=worker_id leaseSeconds") for each in store.workers],
         "accounts": [
-            {
-                **picked(each, _ACCOUNT),
-                "reason": each.waiting.most and each.waiting.most[0],
-                "reasons": {name: count for name, count in each.waiting.reasons.items() if name is not None},
-            }
+            picked(each, _ACCOUNT)
+            | {"reason": each.waiting.most and each.waiting.most[0]}
+            | {"reasons": {name: count for name, count in each.waiting.reasons.items() if name is not None}}
             for each in store.accounts
         ],
         "failed": dict(store.failed_by_class or {}),
         "webhooks": [
-            {
-                **picked(each, "id disabled=disabled_reason"),
-                "pending": 0 if each.work is None else each.work.pending,
-                "firstDueAt": None if each.work is None else iso(each.work.first_due_at),
-            }
+            picked(each, "id disabled=disabled_reason")
+            | {"pending": 0 if each.work is None else each.work.pending, **picked(each, "firstDueAt=work.first_due_at")}
             for each in store.endpoints
         ],
         "secrets": [picked(each, "id state") for each in store.secrets],

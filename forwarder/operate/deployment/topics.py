@@ -85,19 +85,13 @@ def _seen(consumed: ConsumedMessage) -> SeenMessage:
         value = {name: _masked(name, each) for name, each in decode_data(message).items()}
     except Undecodable:
         value = None
-    return SeenMessage(
-        partition=consumed.partition,
-        offset=consumed.offset,
-        at=moment_of(consumed.timestamp_ms),
-        key=_text(message.key.decode("utf-8", "replace")),
-        kind=header(message.headers, "ce_type") or "",
-        size=message.size,
-        headers={
-            name: HIDDEN if name in _HEADERS_HIDDEN else _text(each.decode("utf-8", "replace"))
-            for name, each in message.headers
-        },
-        value=value,
-    )
+    headers = {
+        name: HIDDEN if name in _HEADERS_HIDDEN else _text(each.decode("utf-8", "replace"))
+        for name, each in message.headers
+    }
+    key, kind = _text(message.key.decode("utf-8", "replace")), header(message.headers, "ce_type") or ""
+    at = moment_of(consumed.timestamp_ms)
+    return SeenMessage(consumed.partition, consumed.offset, at, key, kind, message.size, headers, value)
 
 
 def _masked(name: str, value: Any) -> Any:
@@ -105,15 +99,9 @@ def _masked(name: str, value: Any) -> Any:
         return value
     if name not in _SHOWN:
         return HIDDEN
-    match value:
-        case dict():
-            return {inner: _masked(inner, each) for inner, each in value.items()}
-        case list():
-            return HIDDEN
-        case str():
-            return _text(value)
-        case _:
-            return value
+    if isinstance(value, dict):
+        return {inner: _masked(inner, each) for inner, each in value.items()}
+    return HIDDEN if isinstance(value, list) else _text(value) if isinstance(value, str) else value
 
 
 def _text(text: str) -> str:
@@ -183,11 +171,9 @@ async def grow(
     names = ", ".join(small) or "no topic"
     if not yes:
         return Shown(result, f"{names} would get {partitions} partitions; --yes does it.")
-    return Shown(
-        result,
-        f"{names} now has {partitions} partitions; {moved:,} waiting submissions moved to theirs. Set "
-        f"FORWARDER_PARTITIONS={partitions} for all processes, start the workers, then the ingresses.",
-    )
+    done = f"{names} now has {partitions} partitions; {moved:,} waiting submissions moved to theirs"
+    then = f"Set FORWARDER_PARTITIONS={partitions} for all processes, start the workers, then the ingresses"
+    return Shown(result, f"{done}. {then}.")
 
 
 async def _first(backend: Backend, admin: TopicAdmin) -> list[str]:
