@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 from typer import Argument, Option, confirm
@@ -14,7 +15,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.operate.command import open_deployment, require_known, stop_on_signal
 from forwarder.operate.output import Block, Failed, Shown, Table, WrongUsage, progress
 from forwarder.operate.submissions.search import Filters, SubmissionSearch, not_found, status_after
-from forwarder.oversight.audit import Audit
+from forwarder.oversight.audit import OUTAGES, Audit
 from forwarder.pms.registry import takes_cancellations
 from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import Stop
@@ -22,11 +23,9 @@ from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest, 
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionQuery, SubmissionSummary
-from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.repairs import Repairs
-from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.codec import encode_cancellation
-from forwarder.topics.port import LogUnavailable, Publisher
+from forwarder.topics.port import Publisher
 from forwarder.topics.signing import MessageSigner
 
 _AT_ONCE: Final = 200
@@ -40,8 +39,8 @@ OnDone = Callable[[int], None]
 """Called with the number of further submissions processed."""
 
 
-class CannotRepair(Exception):
-    """This submission cannot be repaired this way; the others can. The message says why."""
+class CannotRepair(Failed):
+    """This submission cannot be repaired this way; the others can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ async def _run(
             break
         try:
             done = await repair(some)
-        except (StoreUnavailable, TenancyUnavailable, LogUnavailable) as error:
+        except OUTAGES as error:
             outcome.outage = str(error)
             break
         outcome.done, outcome.already, outcome.left = outcome.done + done, outcome.already + len(some) - done, 0
@@ -161,7 +160,7 @@ def agreed(question: str, *, yes: bool) -> None:
 async def carry_out(
     plan: Plan[T],
     groups: Iterable[Mapping[str, str]],
-    repair: Callable[[Stop, OnDone], Awaitable[Outcome]],
+    repair: Callable[..., Awaitable[Outcome]],
     *,
     done: str,
     question: str,
@@ -169,16 +168,15 @@ async def carry_out(
     yes: bool,
     planned: str | None = None,
 ) -> Shown:
-    """Asks, repairs, and shows the result. `done`, `planned`: what is done to submissions, in words. With `dry_run` it only shows
-    how many of each of `groups` would be repaired, and how many are refused or skipped for which reason."""
+    """Asks, calls `repair` with `stop` and `on_done`, and shows the result. `done`, `planned`: what is done, in words. With
+    `dry_run` it only shows how many of each of `groups` would be repaired, and how many are refused or skipped for which reason."""
     skipped = [f"{count} skipped ({why})" for why, count in Counter(plan.skipped.values()).items()]
     if dry_run:
         counts = Counter(tuple(group.items()) for group in groups)
         rows: list[dict[str, Any]] = [{**dict(group), "count": count} for group, count in sorted(counts.items())]
         others = [f"{len(plan.settled)} already are"] if plan.settled else []
         others += [f"{count} refused ({why})" for why, count in Counter(plan.refused.values()).items()]
-        others += skipped
-        passed_over = f" {'; '.join(others)}." if others else ""
+        passed_over = f" {'; '.join([*others, *skipped])}." if [*others, *skipped] else ""
         text: list[Block] = [f"{len(plan.chosen)} would be {planned or done}.{passed_over}"]
         if rows:
             text.insert(0, Table(rows, [*rows[0]]))
@@ -186,7 +184,7 @@ async def carry_out(
         return Shown({"dryRun": True, **numbers, "refused": plan.refused, "skipped": plan.skipped}, text)
     agreed(question, yes=yes)
     with stop_on_signal() as stop, progress(len(plan.chosen), "Repairing") as on_done:
-        outcome = await repair(stop, on_done)
+        outcome = await repair(stop=stop, on_done=on_done)
     refused, already = {**plan.refused, **outcome.failed}, outcome.already + len(plan.settled)
     result: dict[str, Any] = {"dryRun": False, "selected": len(plan.chosen), "done": outcome.done, "already": already}
     notes = [f"{request_id}: {why}" for request_id, why in list(refused.items())[:_LISTED]]
@@ -258,9 +256,7 @@ async def retry(
         return await carry_out(
             plan,
             groups_of(plan.chosen),
-            lambda stop, on_done: make_due(
-                plan, backend.repairs, backend.clock, backend.audit, stop=stop, on_done=on_done
-            ),
+            partial(make_due, plan, backend.repairs, backend.clock, backend.audit),
             done="made due",
             question=f"Make {len(plan.chosen)} due now?",
             dry_run=dry_run,
@@ -271,8 +267,8 @@ async def retry(
 # --- cancelling, by the same path as a caller ---
 
 
-class CannotCancel(Exception):
-    """There is nothing to cancel, or the PMS does not support it. The message says which."""
+class CannotCancel(CannotRepair):
+    """There is nothing to cancel, or the PMS does not support it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,10 +290,7 @@ class Cancellations:
         """Requests the cancellation of each, as `request` does."""
 
         async def cancel(request_id: str) -> bool:
-            try:
-                status = await self._request(publisher, request_id, reason)
-            except CannotCancel as error:
-                raise CannotRepair(str(error)) from None
+            status = await self._request(publisher, request_id, reason)
             if status is None:
                 raise CannotRepair("unknown submission")
             return status is not Status.CANCELLED
@@ -315,26 +308,16 @@ class Cancellations:
             raise CannotCancel(f"{request_id} is {stored.status.value}: there is no reservation to cancel.")
         if stored.status is Status.CANCELLED:
             return stored.status
-        account = await backend.directory.account(summary.account_id)
+        account_id, now = summary.account_id, backend.clock.now()
+        account = await backend.directory.account(account_id)
         if account is not None and not takes_cancellations(account, backend.clock):
             raise CannotCancel(f"a PMS of kind {account.kind} takes no cancellations: cancel it there.")
         if stored.cancellation is not None and stored.cancellation.status is CancellationStatus.REQUESTED:
             return stored.status
-        request = CancellationRequest(
-            request_id=summary.request_id,
-            account_id=summary.account_id,
-            key=f"{summary.account_id}:{summary.property_id}",
-            requested_at=backend.clock.now(),
-            reason=reason and mask(reason),
-            revision=stored.revision,
-            partition=stored.partition,
-        )
-        async with backend.audit.request(
-            "submission.cancel",
-            workspace=None if account is None else account.workspace_id,
-            target=summary.request_id,
-            account=summary.account_id,
-        ):
+        key, why = f"{account_id}:{summary.property_id}", reason and mask(reason)
+        target, workspace = summary.request_id, None if account is None else account.workspace_id
+        request = CancellationRequest(target, account_id, key, now, why, stored.revision, partition=stored.partition)
+        async with backend.audit.request("submission.cancel", workspace=workspace, target=target, account=account_id):
             message = self.signer.signed(encode_cancellation(request))
             await publisher.publish(backend.settings.topics.requests, [message])
         return stored.status
@@ -378,10 +361,7 @@ async def cancel(
         cancellations = Cancellations(backend, await backend.signer())
         if request_ids is not None and len(request_ids) == 1 and query == SubmissionQuery() and not dry_run:
             (one,) = request_ids
-            try:
-                status = await cancellations.request(one, why)
-            except CannotCancel as error:
-                raise Failed(str(error)) from None
+            status = await cancellations.request(one, why)
             if status is None:
                 raise not_found(one)
             if status is Status.CANCELLED:
@@ -393,7 +373,7 @@ async def cancel(
         return await carry_out(
             plan,
             groups_of([each for each in found if each.request_id in chosen]),
-            lambda stop, on_done: cancellations.run(plan, why, stop=stop, on_done=on_done),
+            partial(cancellations.run, plan, why),
             done="asked to be cancelled",
             planned="cancelled",
             question=f"Cancel {len(plan.chosen)}? What was made is cancelled in its PMS.",

@@ -78,7 +78,8 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Selects letters by `ids`, account, failure class and time, as far as given."""
+    """Selects letters as far as given: by their ids, account, failure class, and when they were set aside: at or after `since`, and
+    before `until`."""
 
     ids: Collection[str] = ()
     account: str | None = None
@@ -87,7 +88,6 @@ class LetterFilter:
     until: datetime | None = None
 
     def includes(self, letter: Letter) -> bool:
-        """Whether `letter` matches: set aside at or after `since`, and before `until`."""
         return (
             (not self.ids or letter.id in self.ids)
             and self.account in {None, letter.account}
@@ -138,7 +138,6 @@ def letter_of(consumed: ConsumedMessage) -> Letter:
     event_id = header(headers, EVENT_ID) or ""
     request_id, _, text = event_id.rpartition(".")
     revision = whole_number(text, _DIGITS) if request_id else None
-    known_event = revision is not None
     try:
         value = decode_data(message)
     except Undecodable:
@@ -151,7 +150,7 @@ def letter_of(consumed: ConsumedMessage) -> Letter:
     original = [header(headers, f"dlt-original-{name}") for name in ("partition", "offset")]
     place = [f"dlt:{consumed.partition}:{consumed.offset}"] if None in original else [each or "" for each in original]
     return Letter(
-        id=event_id if known_event else ":".join(place),
+        id=event_id if revision is not None else ":".join(place),
         place=(consumed.partition, consumed.offset),
         set_aside_at=moment_of(consumed.timestamp_ms),
         account=account,
@@ -159,10 +158,10 @@ def letter_of(consumed: ConsumedMessage) -> Letter:
         reason=header(headers, "dlt-exception-class") or "",
         detail=header(headers, "dlt-exception-message") or "",
         attempts=whole_number(header(headers, "dlt-attempts") or "", _DIGITS) or 0,
-        request_id=request_id if known_event else "",
+        request_id=request_id if revision is not None else "",
         revision=revision,
         whole=header(headers, CUT) is None and replayed(message).size <= MAX_MESSAGE_BYTES,
-        had_card=known_event and value.get("card") is not None,
+        had_card=revision is not None and value.get("card") is not None,
     )
 
 
@@ -183,7 +182,7 @@ def _with_state(letter: Letter, failed: FailedState | None) -> tuple[Letter, Let
 
 def row(letter: Letter, state: LetterState) -> dict[str, Any]:
     """A letter in a list."""
-    about = picked(letter, "id at=set_aside_at account failureClass reason attempts requestId")
+    about = picked(letter, "id at=set_aside_at account failureClass reason attempts")
     about |= {"requestId": letter.request_id or None, "standing": state.value}
     return about | {"supersededBy": letter.superseded_by}
 
@@ -317,7 +316,6 @@ def letters_of(backend: Backend) -> DeadLetterReader:
 
 def all_of(ids: Sequence[str], found: Found) -> Found:
     """`found`, which must hold every one of `ids`. Raises `Failed`."""
-    missing = sorted({*ids} - {letter.id for letter, _ in found})
-    if missing:
+    if missing := sorted({*ids} - {letter.id for letter, _ in found}):
         raise Failed(f"no dead letter {', '.join(missing)}; `forwarder dead-letters list --all` shows those there are")
     return found

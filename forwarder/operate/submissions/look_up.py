@@ -76,10 +76,8 @@ async def look_up_in_pms(backend: Backend, request_id: str) -> LookedUp | None:
     try:
         async with open_pms(backend) as opened:
             account = await _account_of(backend, asked)
-            audited = backend.audit.request(
-                "submission.look_up", workspace=account.workspace_id, target=asked.request_id
-            )
-            async with audited:
+            workspace, target = account.workspace_id, asked.request_id
+            async with backend.audit.request("submission.look_up", workspace=workspace, target=target):
                 return await _ask(backend, opened, account, asked)
     except NotReached as error:
         return LookedUp("unknown", f"Not asked: {error}")
@@ -99,11 +97,10 @@ async def _ask(backend: Backend, opened: PmsDirectory, account: Account, asked: 
         found = outcome.pms_reservation_id
         return LookedUp("there", f"The PMS has it, as {found}: settle it as confirmed under that identifier.", found)
     if isinstance(outcome, Absent):
-        return LookedUp(
-            "absent",
-            "The PMS has nothing under our reference. A push that was sent in the last minutes may still arrive: ask again "
-            "before it is settled as not made.",
+        advice = (
+            "A push that was sent in the last minutes may still arrive: ask again before it is settled as not made."
         )
+        return LookedUp("absent", f"The PMS has nothing under our reference. {advice}")
     return LookedUp("unknown", f"The PMS does not say ({outcome.reason}): {outcome.detail}")
 
 
@@ -116,9 +113,8 @@ async def look_up(request_id: RequestId) -> Shown:
         found = await look_up_in_pms(backend, request_id)
     if found is None:
         raise not_found(request_id)
-    if found.answer == "unknown":
-        return Shown(found, (), failed=found.says)
-    return Shown(found, found.says)
+    unknown = found.answer == "unknown"
+    return Shown(found, () if unknown else found.says, failed=found.says if unknown else None)
 
 
 # --- doubles ---
@@ -155,10 +151,10 @@ async def cancel_double(
         if asked is None or not asked.doubles:
             raise Failed(f"{request_id} has no double. `forwarder doubles list` names those that have one.")
         if not as_json:
+            stay = f"{asked.reservation['arrivalDate']} to {asked.reservation['departureDate']}"
             say(
-                f"{asked.request_id}, account {asked.account_id}: property {asked.reservation['propertyId']}, "
-                f"{asked.reservation['arrivalDate']} to {asked.reservation['departureDate']}. It is confirmed as "
-                f"{asked.pms_reservation_id}, which stays; {pms_reservation_id} is to be cancelled."
+                f"{asked.request_id}, account {asked.account_id}: property {asked.reservation['propertyId']}, {stay}. It is "
+                f"confirmed as {asked.pms_reservation_id}, which stays; {pms_reservation_id} is to be cancelled."
             )
         agreed(f"Cancel {pms_reservation_id} in the PMS?", yes=yes)
         await _cancel_in_pms(backend, asked, pms_reservation_id)

@@ -3,10 +3,10 @@ interrupted."""
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from typer import Argument, Option
 
@@ -46,6 +46,9 @@ class ReplayPlan:
 
     chosen: Sequence[tuple[Letter, LetterState]]
     passed_over: Counter[LetterState]
+
+    def skipped_by_state(self) -> Mapping[str, int]:
+        return {each.value: self.passed_over[each] for each in LetterState if each is not LetterState.OPEN}
 
 
 def plan_replay(found: Sequence[tuple[Letter, LetterState]], *, by_id: bool) -> ReplayPlan:
@@ -154,8 +157,10 @@ async def replay(
         why = "interrupted" if interrupted else str(outage or "the others were pruned from the log meanwhile")
         failed = f"{selected - done} were not replayed: {why}. Run the same command again to continue."
     sentence = f"{done} of {selected} put back." if selected else "There is nothing open to put back."
-    summary = _summary(plan, done, dry_run=False, interrupted=interrupted)
-    return Shown(summary, f"{sentence}{_passed_over(plan)}", failed=failed)
+    summary = {"selected": selected, "putBack": done, "passedOver": plan.skipped_by_state()}
+    return Shown(
+        summary | {"dryRun": False, "interrupted": interrupted}, f"{sentence}{_passed_over(plan)}", failed=failed
+    )
 
 
 def _planned(plan: ReplayPlan) -> Shown:
@@ -167,18 +172,8 @@ def _planned(plan: ReplayPlan) -> Shown:
         more = f"… and {len(rows) - _SHOWN} more\n" if len(rows) > _SHOWN else ""
         text = [Table(rows[:_SHOWN], COLUMNS), more, Table(groups, ("account", "failureClass", "count"))]
     text.append(f"{len(rows)} would be put back.{_passed_over(plan)}")
-    summary = _summary(plan, 0, dry_run=True, interrupted=False)
-    return Shown({**summary, "groups": groups, "letters": rows}, text)
-
-
-def _summary(plan: ReplayPlan, put_back: int, *, dry_run: bool, interrupted: bool) -> dict[str, Any]:
-    return {
-        "selected": len(plan.chosen),
-        "putBack": put_back,
-        "passedOver": {each.value: plan.passed_over[each] for each in LetterState if each is not LetterState.OPEN},
-        "dryRun": dry_run,
-        "interrupted": interrupted,
-    }
+    summary = {"selected": len(rows), "putBack": 0, "passedOver": plan.skipped_by_state(), "dryRun": True}
+    return Shown({**summary, "interrupted": False, "groups": groups, "letters": rows}, text)
 
 
 def _passed_over(plan: ReplayPlan) -> str:

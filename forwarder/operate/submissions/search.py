@@ -17,13 +17,11 @@ from forwarder.operate.output import (
     Failed,
     Grid,
     Shown,
-    Table,
     WrongUsage,
     json_line,
+    listed,
     more_than,
-    note,
     picked,
-    show,
     show_lines,
     while_read,
 )
@@ -103,26 +101,17 @@ class Filters:
     newer_than: str | None = None
 
     def query(self) -> SubmissionQuery:
-        texts = {
-            "--guest": self.guest,
-            "--pms-id": self.pms_id,
-            "--transaction-id": self.transaction_id,
-            "--reason": self.reason,
-            "--key": self.key,
-            "--account": self.account,
-            "--workspace": self.workspace,
-            "--property": self.property_id,
-        }
+        texts = {"--guest": self.guest, "--pms-id": self.pms_id, "--transaction-id": self.transaction_id}
+        texts |= {"--reason": self.reason, "--key": self.key, "--account": self.account}
+        texts |= {"--workspace": self.workspace, "--property": self.property_id}
         for option, text in texts.items():
             if text is not None and not text.strip():
                 raise WrongUsage(f"{option} must not be empty.")
         names = [*Status] if self.status is None else [name.strip().upper() for name in self.status.split(",")]
         if wrong := [name for name in names if name not in Status.__members__]:
             raise WrongUsage(f"There is no status {wrong[0]!r}; there are: {', '.join(Status)}.")
-        before, since = (
-            moment_if_given(self.older_than, "--older-than"),
-            moment_if_given(self.newer_than, "--newer-than"),
-        )
+        before = moment_if_given(self.older_than, "--older-than")
+        since = moment_if_given(self.newer_than, "--newer-than")
         if before is not None and since is not None and since >= before:
             raise WrongUsage("--newer-than must be a time before --older-than.")
         return SubmissionQuery(
@@ -151,18 +140,15 @@ def status_after(request_id: str, status: Status, following: str) -> Shown:
     return Shown(result, f"{request_id} is {status.value}. {following}")
 
 
-def letter_id(summary: SubmissionSummary) -> str:
-    """The id of the dead letter about its failure."""
-    return f"{summary.request_id}.{summary.revision}"
-
-
 def row(summary: SubmissionSummary) -> dict[str, Any]:
     """A submission in a list."""
-    dead_letter = letter_id(summary) if summary.status is Status.FAILED else None
+    dead_letter = f"{summary.request_id}.{summary.revision}" if summary.status is Status.FAILED else None
     return picked(summary, _FIELDS) | {"deadLetter": dead_letter}
 
 
 # --- the history of one ---
+
+_NEXT = {Status.PENDING: "try", Status.CONFIRMED: "cancellation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +213,6 @@ class History:
                 yield Step(iso(delivery.due_at), f"webhook {delivery.endpoint_id}", planned=True)
 
 
-_NEXT = {Status.PENDING: "try", Status.CONFIRMED: "cancellation"}
-
-
 async def history_of(request_id: str, overview: Overview, deliveries: Deliveries) -> History | None:
     """The submission with that request id, or the one that it is a duplicate of; None if it was not ingested. Raises
     `StoreUnavailable`."""
@@ -267,9 +250,8 @@ async def list_submissions(
                 found = await search.newest(query, limit + 1)
                 if not found:
                     await require_known(backend, workspace=filters.workspace, account=filters.account)
-                show(Table([row(summary) for summary in found[:limit]], _COLUMNS))
-                for each in more_than(limit) if len(found) > limit else ():
-                    note(each)
+                notes = more_than(limit) if len(found) > limit else ()
+                listed([row(summary) for summary in found[:limit]], _COLUMNS, notes=notes).show(as_json=False)
                 return
             # A page at a time: there may be more submissions than fit into memory.
             left, before = limit, "["
@@ -293,13 +275,8 @@ async def show_history(request_id: RequestId) -> Shown:
     if found is None:
         raise not_found(request_id)
     summary, stored, record = found.summary, found.stored, from_json(found.stored.record)
-    about = {
-        **row(summary),
-        "attempts": [
-            picked(each, "number action startedAt durationMs outcome reason detail") for each in stored.attempts
-        ],
-        "unpublishedEvents": list(found.unpublished),
-    }
+    attempts = [picked(each, "number action startedAt durationMs outcome reason detail") for each in stored.attempts]
+    about = row(summary) | {"attempts": attempts, "unpublishedEvents": list(found.unpublished)}
     if stored.evidence.words:
         about["evidence"] = stored.evidence.words
     if stored.cancellation is not None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -31,7 +32,7 @@ from forwarder.operate.submissions.bulk import (
     run_each,
 )
 from forwarder.operate.submissions.look_up import look_up
-from forwarder.operate.submissions.search import letter_id, list_submissions, not_found, show_history, status_after
+from forwarder.operate.submissions.search import list_submissions, not_found, show_history, status_after
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import Stop
@@ -154,13 +155,12 @@ class Settlement(BaseModel):
 
     @model_validator(mode="after")
     def _has_what_its_decision_needs(self) -> "Settlement":
-        needed = {
-            Decision.CONFIRMED: ("pmsReservationId", self.pms_reservation_id),
-            Decision.REJECTED: ("reason", self.reason),
-        }
-        name, given = needed.get(self.decision, ("", ""))
-        if given is None:
-            raise ValueError(f"a decision {self.decision.value} needs {name}")
+        for decision, name, given in (
+            (Decision.CONFIRMED, "pmsReservationId", self.pms_reservation_id),
+            (Decision.REJECTED, "reason", self.reason),
+        ):
+            if self.decision is decision and given is None:
+                raise ValueError(f"a decision {decision.value} needs {name}")
         return self
 
 
@@ -184,9 +184,9 @@ def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFaul
         try:
             settlement = Settlement.model_validate(values)
         except ValidationError as error:
-            told = [
+            told = (
                 (".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, ")) for each in error.errors()
-            ]
+            )
             faults.append(LineFault(number, "; ".join(f"{where}: {says}" if where else says for where, says in told)))
             continue
         first = lines.setdefault(settlement.request_id, number)
@@ -249,9 +249,8 @@ class Settlements:
 
     async def _settle(self, settlement: Settlement) -> bool:
         request_id = settlement.request_id
+        text = (settlement.pms_reservation_id if settlement.decision is Decision.CONFIRMED else settlement.reason) or ""
         try:
-            confirmed = settlement.decision is Decision.CONFIRMED
-            text = (settlement.pms_reservation_id if confirmed else settlement.reason) or ""
             await decide(self.repair, self.overview, self.directory, request_id, settlement.decision, text)
         except NotInDoubt:
             known = await self._summaries([request_id])
@@ -355,7 +354,7 @@ async def settle(
         return await carry_out(
             plan,
             ({"decision": each.decision.value} for each in plan.chosen),
-            lambda stop, on_done: settling.run(plan, stop=stop, on_done=on_done),
+            partial(settling.run, plan),
             done="settled",
             question=f"Settle {len(plan.chosen)}?",
             dry_run=dry_run,
@@ -371,7 +370,7 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
     summary = found[0]
     advice = {
         Status.PENDING: "workers are processing it; `forwarder submissions show` shows the progress",
-        Status.FAILED: f"it was not made; `forwarder dead-letters replay {letter_id(summary)}` puts it back",
+        Status.FAILED: f"it was not made; `forwarder dead-letters replay {summary.request_id}.{summary.revision}` puts it back",
         Status.IN_DOUBT: "a worker was just looking for it; try again",
     }.get(summary.status, "there is nothing to settle")
     return Failed(f"{request_id} is {summary.status.value}: {advice}.")

@@ -3,11 +3,11 @@
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, cast
 
 from typer import Argument, Option
 
@@ -33,8 +33,6 @@ from forwarder.reservation.submission import SHADOW_MARK
 from forwarder.store.deployment import BacklogReader
 from forwarder.tenancy.port import SIMILAR, Account
 
-T = TypeVar("T")
-
 _FIELDS = (
     "id workspace=workspace_id kind baseUrl concurrency ratePerSecond deadlineSeconds duplicateWindowSeconds settlesSeconds "
     "similar paused options skippedChecks"
@@ -44,46 +42,42 @@ _ID = re.compile(r"(?![ -])[ -~]{0,199}[!-~]")
 MAX_DEADLINE_SECONDS = 366 * 24 * 60 * 60
 """A moment that is this far away can be stored by every database and language."""
 _Id = Annotated[str, Argument(metavar="ID", help="The account's identifier.")]
-_BASE_URL = Option(help="The base URL of the PMS's API. Another host needs the credential again.")
-_NEW_BASE_URL = Option(help="The base URL of the PMS's API. Default: the one in its kind's mapping.")
-_CONCURRENCY = Option(min=1, max=10_000, help="Maximum concurrent pushes.")
-_RATE = Option(metavar="N", help=f"Maximum requests per second; {PUBLISHED}: the limit that its kind publishes.")
-_DEADLINE = Option(min=1, max=MAX_DEADLINE_SECONDS, metavar="SECONDS", help="How long a submission is tried.")
-_DUPLICATE_WINDOW = Option(
-    min=0,
-    max=MAX_WINDOW_SECONDS,
-    metavar="SECONDS",
-    help="How long a repeated submission without an Idempotency-Key counts as a duplicate; 0 for never.",
-)
-_SIMILAR = Option(
-    metavar="|".join(SIMILAR),
-    help="Whether to refuse a submission without an Idempotency-Key that has the stay and guest of an earlier one, but a different "
-    "body.",
-)
-_SKIP_CHECKS = Option(
-    metavar="NAMES",
-    help="Checks to skip for its requests, comma-separated: past-arrival (an arrival long past), guest-counts "
-    "(more adults and children than guests), clock-times (times that no clock shows), guest-name (a guest without a name), "
-    "card-like-ids (identifiers and transactions that look like card numbers); or all, or none.",
-)
+_CONCURRENCY = Option(min=1, max=10_000)
+_RATE = Option(metavar="N")
+_DEADLINE = Option(min=1, max=MAX_DEADLINE_SECONDS, metavar="SECONDS")
+_DUPLICATE_WINDOW = Option(min=0, max=MAX_WINDOW_SECONDS, metavar="SECONDS")
+_SIMILAR = Option(metavar="|".join(SIMILAR))
+_SKIP_CHECKS = Option(metavar="NAMES")
 
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
     """The terms of an account that are given.
 
+    base_url: The base URL of the PMS's API. Another host needs the credential again.
+    credential: The PMS's credential, stored sealed. Prefer --credential-file.
+    credential_file: File with the credential; - is standard input.
     option: An option of its kind of PMS, JSON or text; repeatable.
+    options_file: File with such options: TOML (.toml) or JSON.
+    concurrency: Maximum concurrent pushes.
+    rate: Maximum requests per second; published: the limit that its kind publishes.
+    deadline: How long a submission is tried.
+    duplicate_window: How long a repeated submission without an Idempotency-Key counts as a duplicate; 0 for never.
+    similar: Whether to refuse a submission without an Idempotency-Key that has the stay and guest of an earlier one, but a
+        different body.
+    skip_checks: Checks to skip for its requests, comma-separated: past-arrival (an arrival long past), guest-counts (more adults
+        and children than guests), clock-times (times that no clock shows), guest-name (a guest without a name), card-like-ids
+        (identifiers and transactions that look like card numbers); or all, or none.
     ca_file: The certificate authorities (PEM) to trust for its PMS, instead of the system's. The contents are stored.
     certificate_file: The client certificate (PEM, with its chain) for its PMS. The contents are stored.
+    key_file: The certificate's key (PEM, without a password), stored sealed.
     settles: How long its PMS may take to show a reservation, if that is longer than its kind states."""
 
-    base_url: Annotated[str | None, _BASE_URL] = None
-    credential: Annotated[str | None, Option(help="The PMS's credential, stored sealed. Prefer --credential-file.")] = (
-        None
-    )
-    credential_file: Annotated[Path | None, Option(help="File with the credential; - is standard input.")] = None
+    base_url: str | None = None
+    credential: str | None = None
+    credential_file: Path | None = None
     option: Annotated[list[str] | None, Option(metavar="NAME=VALUE")] = None
-    options_file: Annotated[Path | None, Option(help="File with such options: TOML (.toml) or JSON.")] = None
+    options_file: Path | None = None
     concurrency: Annotated[int | None, _CONCURRENCY] = None
     rate: Annotated[str | None, _RATE] = None
     deadline: Annotated[int | None, _DEADLINE] = None
@@ -92,9 +86,7 @@ class _Terms:
     skip_checks: Annotated[str | None, _SKIP_CHECKS] = None
     ca_file: Path | None = None
     certificate_file: Path | None = None
-    key_file: Annotated[Path | None, Option(help="The certificate's key (PEM, without a password), stored sealed.")] = (
-        None
-    )
+    key_file: Path | None = None
     settles: Annotated[float | None, Option(min=0, max=3600, metavar="SECONDS")] = None
 
     def tls(self) -> ClientTls:
@@ -106,31 +98,31 @@ class _Terms:
 
     def settings(self) -> AccountSettings:
         """The other terms. Raises `WrongUsage`."""
-        settings: AccountSettings = {}
-        if self.base_url is not None:
-            settings["base_url"] = _term("--base-url", base_url_of, self.base_url)
-        if self.concurrency is not None:
-            settings["concurrency"] = self.concurrency
-        if self.rate is not None:
-            settings["rate_per_second"] = _term("--rate", rate_of, self.rate)
-        if self.deadline is not None:
-            settings["deadline_seconds"] = self.deadline
-        if self.duplicate_window is not None:
-            settings["duplicate_window_seconds"] = self.duplicate_window
-        if self.similar is not None:
-            settings["similar"] = _term("--similar", similar_of, self.similar)
-        if self.skip_checks is not None:
-            settings["skipped_checks"] = _term("--skip-checks", checks_of, self.skip_checks)
+        settings: dict[str, Any] = {"concurrency": self.concurrency, "deadline_seconds": self.deadline}
+        settings["duplicate_window_seconds"] = self.duplicate_window
+        terms: Sequence[tuple[str, str, Callable[[str], Any], str | None]] = (
+            ("--base-url", "base_url", base_url_of, self.base_url),
+            ("--rate", "rate_per_second", rate_of, self.rate),
+            ("--similar", "similar", similar_of, self.similar),
+            ("--skip-checks", "skipped_checks", checks_of, self.skip_checks),
+        )
+        settings = {name: value for name, value in settings.items() if value is not None}
+        for option, name, read, text in terms:
+            try:
+                settings |= {} if text is None else {name: read(text)}
+            except BadTerm as error:
+                raise WrongUsage(f"{option} {error}") from None
         if self.settles is not None:
             settings["settles_seconds"] = self.settles or None
-        return settings
+        return cast("AccountSettings", settings)
 
 
 @dataclass(frozen=True, slots=True)
 class _NewTerms(_Terms):
-    """The terms of a new account, with their defaults."""
+    """The terms of a new account, with their defaults.
 
-    base_url: Annotated[str | None, _NEW_BASE_URL] = None
+    base_url: The base URL of the PMS's API. Default: the one in its kind's mapping."""
+
     concurrency: Annotated[int | None, _CONCURRENCY] = 64
     rate: Annotated[str | None, _RATE] = PUBLISHED
     deadline: Annotated[int | None, _DEADLINE] = 24 * 60 * 60
@@ -165,10 +157,8 @@ async def add(
     with _options_in_words(kind):
         async with open_deployment() as backend:
             await accounts_of(backend).add(account, secret, tls)
-    return Shown(
-        {"id": new_id},
-        f"Account {new_id} added. `forwarder account probe {shlex.quote(new_id)}` tests the PMS credentials.",
-    )
+    advice = f"`forwarder account probe {shlex.quote(new_id)}` tests the PMS credentials"
+    return Shown({"id": new_id}, f"Account {new_id} added. {advice}.")
 
 
 async def change(account_id: _Id, *, terms: _Terms, same_pms: bool = False, system_tls: bool = False) -> Shown:
@@ -204,14 +194,6 @@ async def change(account_id: _Id, *, terms: _Terms, same_pms: bool = False, syst
                 **settings,
             )
     return Shown(_row(changed), f"Account {account_id} changed; all processes use it within seconds.")
-
-
-def _term(option: str, read: Callable[[str], T], text: str) -> T:
-    """`text` parsed by `read`. Raises `WrongUsage`, which names the option."""
-    try:
-        return read(text)
-    except BadTerm as error:
-        raise WrongUsage(f"{option} {error}") from None
 
 
 async def show(account_id: _Id) -> Shown:

@@ -179,9 +179,8 @@ def rate_of(text: str) -> float | None:
 
 def similar_of(text: str) -> Similar:
     """The rule for similar submissions. Raises `BadTerm`."""
-    for each in SIMILAR:
-        if text == each:
-            return each
+    if (rule := next((each for each in SIMILAR if text == each), None)) is not None:
+        return rule
     raise BadTerm(f"must be one of {', '.join(SIMILAR)}; it is {text!r}.")
 
 
@@ -192,11 +191,9 @@ def checks_of(names: str) -> tuple[str, ...]:
     if names == "all":
         return CHECKS
     given = [name.strip() for name in names.split(",")]
-    wrong = [name for name in given if name not in CHECKS]
-    if wrong:
-        raise BadTerm(
-            f"must name checks, and there is no check {wrong[0]!r}; there are: {', '.join(CHECKS)}; or say all, or none."
-        )
+    if wrong := [name for name in given if name not in CHECKS]:
+        known = f"there are: {', '.join(CHECKS)}; or say all, or none"
+        raise BadTerm(f"must name checks, and there is no check {wrong[0]!r}; {known}.")
     return tuple(check for check in CHECKS if check in given)
 
 
@@ -216,7 +213,6 @@ _NOT_HERE: Final = "run it where the workers' secret is: set FORWARDER_SECRET_KE
 _OTHERWISE: Final = "ask its PMS; or is --property one that it does not have, or --base-url another service's?"
 
 
-Ended = Literal["ok", "failed", "not tried"]
 OK: Final = "ok"
 FAILED: Final = "failed"
 NOT_TRIED: Final = "not tried"
@@ -227,7 +223,7 @@ class ProbeStep:
     """One check: how it ended, and what to do if it failed."""
 
     name: str
-    ended: Ended
+    ended: Literal["ok", "failed", "not tried"]
     says: str
     seconds: float | None = None
     mend: str | None = None
@@ -266,20 +262,18 @@ class Prober:
         return steps
 
     async def _resolve(self, account: Account) -> ProbeStep:
-        host = urlsplit(account.base_url).hostname or ""
-        began = self.clock.monotonic()
+        host, began = urlsplit(account.base_url).hostname or "", self.clock.monotonic()
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except OSError as error:
             return ProbeStep("dns", FAILED, f"{host}: {error.strerror or error}", mend="correct --base-url, or its DNS")
         addresses = ", ".join(sorted({str(each[4][0]) for each in found}))
-        return ProbeStep("dns", OK, f"{host} is {addresses}", self._since(began))
+        return ProbeStep("dns", OK, f"{host} is {addresses}", self.clock.monotonic() - began)
 
     async def _connect(self, account: Account, _property_id: str) -> ProbeStep:
         """Connects separately, and closes the connection at once."""
-        parts = urlsplit(account.base_url)
+        parts, began = urlsplit(account.base_url), self.clock.monotonic()
         port, name = parts.port or _PORTS[parts.scheme], "tls" if parts.scheme == "https" else "connection"
-        began = self.clock.monotonic()
         try:
             trust = trust_of(ClientTls(account.authorities)) if name == "tls" else None
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -292,8 +286,7 @@ class Prober:
         except OSError as error:  # includes TimeoutError and SSLError
             says = f"no answer at {parts.hostname}:{port}: {error.strerror or type(error).__name__}"
             return ProbeStep(name, FAILED, says, mend="is the PMS up, is the port right, does a firewall let us out?")
-        took = self._since(began)
-        secured = writer.get_extra_info("ssl_object")
+        took, secured = self.clock.monotonic() - began, writer.get_extra_info("ssl_object")
         writer.close()
         return ProbeStep(name, OK, "connected" if secured is None else f"connected by {secured.version()}", took)
 
@@ -306,26 +299,19 @@ class Prober:
         try:
             pms = self.pms.connect(connection_of(account, self.unsealer, asked))
         except CannotOpen as error:
-            return ProbeStep(
-                name, FAILED, f"the credential cannot be opened: {error}", mend=f"{own} --credential-file -"
-            )
+            says = f"the credential cannot be opened: {error}"
+            return ProbeStep(name, FAILED, says, mend=f"{own} --credential-file -")
         except (BadOptions, UnknownKind) as error:
             return ProbeStep(name, FAILED, str(error), mend=f"{own} --option NAME=VALUE")
         if not pms.capabilities.find_by_reference:
-            return ProbeStep(
-                name, NOT_TRIED, "not tried: a PMS of this kind cannot look for a reservation by our reference"
-            )
+            says = "not tried: a PMS of this kind cannot look for a reservation by our reference"
+            return ProbeStep(name, NOT_TRIED, says)
         began = self.clock.monotonic()
         arrival = self.clock.now().date() + timedelta(days=1)
-        fields = {
-            "propertyId": property_id,
-            "roomId": property_id,
-            "arrivalDate": arrival.isoformat(),
-            "departureDate": (arrival + timedelta(days=1)).isoformat(),
-            "guest": {},
-        }
+        fields: dict[str, Any] = {"propertyId": property_id, "roomId": property_id, "guest": {}}
+        fields |= {"arrivalDate": f"{arrival}", "departureDate": f"{arrival + timedelta(days=1)}"}
         outcome = await pms.find(Booking(f"probe_{secrets.token_hex(12)}", fields))
-        took = self._since(began)
+        took = self.clock.monotonic() - began
         if isinstance(outcome, Absent) and not asked.requests:
             return ProbeStep(name, NOT_TRIED, "not tried: its address and options allow no request to its PMS")
         unproven = isinstance(outcome, Deferred) and outcome.reason == SEARCH_UNPROVEN
@@ -335,9 +321,6 @@ class Prober:
             return ProbeStep(name, FAILED, "it found a reservation under a random reference", took, _OTHERWISE)
         mend = _MEND.get(outcome.reason, _OTHERWISE).format(id=account.id)
         return ProbeStep(name, FAILED, f"{outcome.reason}: {outcome.detail}", took, mend)
-
-    def _since(self, began: float) -> float:
-        return self.clock.monotonic() - began
 
 
 @asynccontextmanager

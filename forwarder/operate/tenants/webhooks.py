@@ -258,18 +258,7 @@ async def recover(endpoint_id: _Id, since: str, workspace: _OfWorkspace = None) 
     return Shown({"id": endpoint_id, "since": after, "putBack": count}, sentence)
 
 
-COMMANDS = commands(
-    add=add,
-    list=list_webhooks,
-    show=show,
-    set=change,
-    test=send_test,
-    rotate=rotate,
-    disable=disable,
-    enable=enable,
-    remove=remove,
-    deliveries=deliveries,
-    delivery=delivery,
-    resend=resend,
-    recover=recover,
-)
+COMMANDS = {
+    **commands(add=add, list=list_webhooks, show=show, set=change, test=send_test, rotate=rotate, disable=disable),
+    **commands(enable=enable, remove=remove, deliveries=deliveries, delivery=delivery, resend=resend, recover=recover),
+}

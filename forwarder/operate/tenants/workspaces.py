@@ -85,9 +85,8 @@ async def remove(
         if yes:
             await backend.tenancy.remove_workspace(workspace_id)
         elif found.accounts or found.webhooks:
-            raise Failed(
-                f"workspace {workspace_id} has {found.accounts} accounts and {found.webhooks} webhooks, and cannot be removed"
-            )
+            has = f"{found.accounts} accounts and {found.webhooks} webhooks"
+            raise Failed(f"workspace {workspace_id} has {has}, and cannot be removed")
     result = {"id": workspace_id, "removed": yes, "keys": found.keys}
     if yes:
         return Shown(result, f"Workspace {workspace_id} removed, and {found.keys} keys with it.")
