@@ -9,7 +9,6 @@ skips rows that others have locked. The next sweep finishes the work of a killed
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from operator import add
@@ -81,24 +80,25 @@ _WORK_GAUGES: Final = (
 _LAG_GAUGES: Final = (metrics.LAG_MESSAGES, metrics.LAG_SECONDS, metrics.RETENTION_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class BacklogSources:
-    """Where to read the backlog. `groups`: by their names in metrics. `max_accounts`: how many accounts have metrics of their
-    own."""
-
-    store: "BacklogReader"
-    accounts: "TenancyAdmin"
-    groups: Mapping[str, Group]
-    max_accounts: int
-
-
 class BacklogMetrics:
-    """The backlog metrics of one process. `read_backlog` and `read_lag` are steps of loops."""
+    """The backlog metrics of one process: of the store, and of `groups` by their names in metrics. Of accounts and endpoints,
+    `max_accounts` have metrics of their own. `read_backlog` and `read_lag` are steps of loops."""
 
-    def __init__(self, parts: BacklogSources, log: Log, clock: Clock) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        store: "BacklogReader",
+        accounts: "TenancyAdmin",
+        log: Log,
+        clock: Clock,
+        groups: Mapping[str, Group],
+        max_accounts: int,
+    ) -> None:
+        self._store = store
+        self._accounts = accounts
         self._log = log
         self._clock = clock
+        self._groups = groups
+        self._max_accounts = max_accounts
         self._next_work = float("-inf")
         self._read_at: dict[str, tuple[float, datetime]] = {}
 
@@ -107,8 +107,8 @@ class BacklogMetrics:
         self._clear_stale()
         started = self._clock.monotonic()
         if started >= self._next_work:
-            work = await read_backlog(self._parts.store, self._parts.accounts, self._clock)
-            show_work(work, self._parts.max_accounts)
+            work = await read_backlog(self._store, self._accounts, self._clock)
+            show_work(work, self._max_accounts)
             self._note("work", work.at)
             took = self._clock.monotonic() - started
             self._next_work = started + min(_SHARE * took, _MAX_PAUSE_SECONDS)
@@ -117,13 +117,12 @@ class BacklogMetrics:
     async def read_lag(self) -> None:
         """Reports the groups' lag; then waits. Raises `LogUnavailable`."""
         self._clear_stale()
-        lags = await read_lag(self._log, list(self._parts.groups.values()), self._clock)
-        named = {(name,): lag for name, lag in zip(self._parts.groups, lags, strict=True)}
+        lags = await read_lag(self._log, list(self._groups.values()), self._clock)
+        named = {(name,): lag for name, lag in zip(self._groups, lags, strict=True)}
         metrics.LAG_MESSAGES.replace({name: lag.messages for name, lag in named.items()})
         metrics.LAG_SECONDS.replace({name: lag.seconds for name, lag in named.items()})
-        metrics.RETENTION_SECONDS.replace(
-            {name: lag.kept.total_seconds() for name, lag in named.items() if lag.kept is not None}
-        )
+        kept = [(name, lag.kept) for name, lag in named.items() if lag.kept is not None]
+        metrics.RETENTION_SECONDS.replace({name: time.total_seconds() for name, time in kept})
         self._note("lag", lags[0].at)
         await self._clock.sleep(LOOK_SECONDS)
 
@@ -135,7 +134,7 @@ class BacklogMetrics:
 
     def _note(self, what: str, at: datetime) -> None:
         self._read_at[what] = (self._clock.monotonic(), at)
-        self._set_read_times()
+        self._clear_stale()
 
     def _clear_stale(self) -> None:
         """Clears metrics that could not be refreshed for long: a stale number looks as if all were well."""
@@ -145,9 +144,6 @@ class BacklogMetrics:
                 del self._read_at[what]
                 for gauge in gauges:
                     gauge.replace({})
-                self._set_read_times()
-
-    def _set_read_times(self) -> None:
         metrics.STANDING_READ_AT.replace({(what,): at.timestamp() for what, (_, at) in self._read_at.items()})
 
 
@@ -163,29 +159,22 @@ def show_work(work: Backlog, max_accounts: int) -> None:
     def age(moment: datetime | None) -> float:
         return 0.0 if moment is None else max((work.at - moment).total_seconds(), 0.0)
 
-    def with_state(each: AccountBacklog) -> tuple[str, ...]:
-        return names.get(each.account_id, _OTHER), each.state.value
-
-    def named(each: AccountBacklog) -> tuple[str, ...]:
-        return (names.get(each.account_id, _OTHER),)
-
-    accounts = work.accounts
-    _fold(metrics.PENDING, add, ((with_state(each), each.work.pending) for each in accounts))
-    _fold(
-        metrics.OLDEST_PENDING_SECONDS, max, ((with_state(each), age(each.work.oldest_pending_at)) for each in accounts)
-    )
-    _fold(metrics.DUE, add, ((with_state(each), each.work.due) for each in accounts))
-    _fold(metrics.OLDEST_DUE_SECONDS, max, ((with_state(each), age(each.work.oldest_due_at)) for each in accounts))
-    real = [each for each in accounts if each.state is not AccountState.TEST]
-    _fold(metrics.IN_DOUBT, add, ((named(each), each.work.in_doubt) for each in real))
-    _fold(metrics.OLDEST_IN_DOUBT_SECONDS, max, ((named(each), age(each.work.oldest_in_doubt_at)) for each in real))
+    pushed = [((names.get(each.account_id, _OTHER), each.state.value), each.work) for each in work.accounts]
+    real = [each for each in work.accounts if each.state is not AccountState.TEST]
+    doubtful = [((names.get(each.account_id, _OTHER),), each.work) for each in real]
+    _fold(metrics.PENDING, add, ((labels, each.pending) for labels, each in pushed))
+    _fold(metrics.OLDEST_PENDING_SECONDS, max, ((labels, age(each.oldest_pending_at)) for labels, each in pushed))
+    _fold(metrics.DUE, add, ((labels, each.due) for labels, each in pushed))
+    _fold(metrics.OLDEST_DUE_SECONDS, max, ((labels, age(each.oldest_due_at)) for labels, each in pushed))
+    _fold(metrics.IN_DOUBT, add, ((labels, each.in_doubt) for labels, each in doubtful))
+    _fold(metrics.OLDEST_IN_DOUBT_SECONDS, max, ((labels, age(each.oldest_in_doubt_at)) for labels, each in doubtful))
     metrics.OPEN_DEAD_LETTERS.replace({(name,): count for name, count in work.failed_by_class.items()})
     metrics.SET_ASIDE.replace({(each.failure_class,): each.messages for each in work.set_aside})
     metrics.KEYS_ENDING.replace({(): work.keys_ending})
     metrics.CERTIFICATES_ENDING.replace({(): len(work.certificates_ending)})
     metrics.STORE_BYTES.replace({(): work.size_bytes})
     every_state = [((state.value,), 0.0) for state in AccountState]
-    _fold(metrics.ACCOUNTS, add, [*every_state, *(((each.state.value,), 1.0) for each in accounts)])
+    _fold(metrics.ACCOUNTS, add, [*every_state, *(((each.state.value,), 1.0) for each in work.accounts)])
 
     most = sorted(work.endpoints, key=lambda each: each.pending, reverse=True)
     endpoints = [(((each.endpoint_id if place < max_accounts else _OTHER),), each) for place, each in enumerate(most)]
@@ -243,10 +232,8 @@ class RetentionSweeper:
                 continue
             now = self._clock.now()
             until = now.date() - timedelta(days=kept)
-            anonymize = partial(
-                self._store.anonymize_finished, policy.workspace_id, status, until=until, now=now, limit=BATCH
-            )
-            count = await self._in_batches(anonymize)
+            anonymize = partial(self._store.anonymize_finished, policy.workspace_id, status, until=until, now=now)
+            count = await self._in_batches(partial(anonymize, limit=BATCH))
             if count:
                 _log.info("guests.removed", workspace_id=policy.workspace_id, status=status.value, count=count)
 
@@ -268,33 +255,26 @@ class RetentionSweeper:
         owners = await self._policies.endpoint_workspaces()
         for endpoint_id in endpoints:
             owner = owners.get(endpoint_id)
-            kept = _REMOVED_FOR
-            if owner is not None:
-                given = days.get(owner)
-                kept = timedelta(days=MAX_DELIVERY_DAYS if given is None else given)
-            count = await self._delete_deliveries(endpoint_id, self._clock.now() - kept)
+            given = None if owner is None else days.get(owner)
+            kept = _REMOVED_FOR if owner is None else timedelta(days=MAX_DELIVERY_DAYS if given is None else given)
+            after: int | None = 0
+            count, before = 0, self._clock.now() - kept
+            while after is not None:
+                began = self._clock.monotonic()
+                after, some = await self._store.delete_deliveries(
+                    endpoint_id, ended_before=before, after=after, limit=BATCH
+                )
+                count += some
+                if after is not None:
+                    await self._rest(began)
             if count:
                 _log.info("deliveries.removed", endpoint_id=endpoint_id, workspace_id=owner, count=count)
-
-    async def _delete_deliveries(self, endpoint_id: str, ended_before: datetime) -> int:
-        total, after = 0, 0
-        while True:
-            began = self._clock.monotonic()
-            last, count = await self._store.delete_deliveries(
-                endpoint_id, ended_before=ended_before, after=after, limit=BATCH
-            )
-            total += count
-            if last is None:
-                return total
-            after = last
-            await self._rest(began)
 
     async def _in_batches(self, step: Callable[[], Awaitable[int]]) -> int:
         total = 0
         while True:
             began = self._clock.monotonic()
-            count = await step()
-            total += count
+            total += (count := await step())
             if count < BATCH:
                 return total
             await self._rest(began)

@@ -8,14 +8,13 @@ A session's own settings (isolation level, `synchronous_commit`, time zone) are 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from forwarder.topics.port import MAX_MESSAGE_BYTES, TopicState
 
 Severity = Literal["info", "warning", "failed"]
 
 _SAFE_REPLICAS: Final = 3
-_BROKERS_DEFAULT_BYTES: Final = 1_048_588
 _SHORTEST_RETENTION: Final = timedelta(days=1)
 
 
@@ -65,27 +64,21 @@ def _broken_state(facts: Facts, state: TopicState) -> Iterator[tuple[str, str]]:
     if state.in_sync < state.replicas:
         yield "replicas in sync", f"{state.in_sync} of {state.replicas} replicas are in sync"
     if state.partitions < facts.partitions:
-        yield (
-            "partitions",
-            f"{state.partitions} partitions, and the setting says {facts.partitions}: no more workers can share it",
-        )
+        says = f"{state.partitions} partitions, and the setting says {facts.partitions}: no more workers can share it"
+        yield "partitions", says
     if facts.settings and state.replicas < _SAFE_REPLICAS:
         yield "replication factor", f"{state.replicas} replicas: accepted submissions are lost with a broker's disk"
     in_sync = int(facts.settings.get("min.insync.replicas", str(_SAFE_REPLICAS)))
     if state.replicas >= _SAFE_REPLICAS and in_sync < _SAFE_REPLICAS - 1:
-        yield (
-            "min.insync.replicas",
-            "one replica is enough to acknowledge: accepted submissions may be lost with its disk",
-        )
+        says = "one replica is enough to acknowledge: accepted submissions may be lost with its disk"
+        yield "min.insync.replicas", says
 
 
 def _broken_settings(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """By name, what is wrong with the settings of a topic."""
     if settings.get("unclean.leader.election.enable", "false") != "false":
-        yield (
-            "unclean.leader.election.enable",
-            "a replica that is behind may become leader: acknowledged messages are then deleted from the others, too",
-        )
+        says = "a replica that is behind may become leader: acknowledged messages are then deleted from the others, too"
+        yield "unclean.leader.election.enable", says
     policy = settings.get("cleanup.policy", "delete")
     if policy != "delete":
         says = f"its cleanup.policy is {policy}: of several messages with one key all but the last are deleted"
@@ -95,10 +88,10 @@ def _broken_settings(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield "message.timestamp.type", says
     taken = int(settings.get("max.message.bytes", MAX_MESSAGE_BYTES))
     if taken < MAX_MESSAGE_BYTES:
-        yield (
-            "max.message.bytes",
-            f"takes messages of up to {taken:,} bytes: requests that need larger ones are refused, larger results stay unpublished",
+        says = (
+            f"takes messages of up to {taken:,} bytes: requests that need larger ones are refused, larger results stay"
         )
+        yield "max.message.bytes", f"{says} unpublished"
     kept = int(settings.get("retention.ms", "-1"))
     if 0 <= kept < _SHORTEST_RETENTION / timedelta(milliseconds=1):
         says = f"messages are kept for {kept / 3_600_000:g} hours: longer outages of all workers lose messages"
@@ -116,106 +109,67 @@ def _broken_database(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.settings.get("full_page_writes") == "off":
         yield "full_page_writes", "full_page_writes is off: a crash may leave half-written pages"
     if facts.settings and not facts.standbys:
-        yield (
-            "synchronous standby",
-            "no synchronous standby: a failover loses the last commits, which workers notice and wait for `forwarder recover`",
-        )
+        says = "no synchronous standby: a failover loses the last commits, which workers notice and wait for"
+        yield "synchronous standby", f"{says} `forwarder recover`"
 
 
-ASSUMPTIONS: Final[Sequence[Assumption]] = (
-    Assumption(
-        "replicas in sync",
-        "failed",
-        "topic description",
-        "With too few replicas in sync nothing is accepted, and one more failure may lose what was.",
-        "bring the missing brokers back",
-    ),
-    Assumption(
-        "partitions",
-        "warning",
-        "topic description",
-        "Each partition has one worker at a time. Rows of partitions that are gone are moved to others.",
-        "set FORWARDER_PARTITIONS to its number, or add partitions: forwarder topics grow",
-    ),
-    Assumption(
-        "replication factor",
-        "warning",
-        "topic description",
-        "A 2xx promises that a submission outlives a broker.",
-        f"in production make the topics on {_SAFE_REPLICAS} brokers or more",
-    ),
-    Assumption(
-        "min.insync.replicas",
-        "warning",
-        "topic settings",
-        "`acks=all` waits for the replicas in sync, however few those are.",
-        f"{_ALTER} min.insync.replicas=2",
-    ),
-    Assumption(
-        "unclean.leader.election.enable",
-        "failed",
-        "topic settings",
-        "A leader that lacks acknowledged messages loses them for all. Where the log then ends before a group's offset, that is "
-        "noticed; where it has grown beyond it again, it is not.",
-        f"{_ALTER} unclean.leader.election.enable=false",
-    ),
-    Assumption(
-        "cleanup.policy",
-        "failed",
-        "topic settings",
-        "Messages of one property share a key: compaction deletes all but the last.",
-        f"{_ALTER} cleanup.policy=delete",
-    ),
-    Assumption(
-        "message.timestamp.type",
-        "warning",
-        "topic settings",
-        "`forwarder recover` reads the topics from a moment on, and orders messages by their times.",
-        f"{_ALTER} message.timestamp.type=LogAppendTime",
-    ),
-    Assumption(
-        "max.message.bytes",
-        "failed",
-        "topic settings",
-        f"Messages have up to {MAX_MESSAGE_BYTES:,} bytes.",
-        f"{_ALTER} max.message.bytes={_BROKERS_DEFAULT_BYTES}",
-    ),
-    Assumption(
-        "retention.ms",
-        "warning",
-        "topic settings",
-        "Messages deleted before they were received are lost; after a restore of the database, so are those deleted since then.",
-        f"{_ALTER} retention.ms=604800000",
-    ),
-    Assumption(
-        "compression.type",
-        "warning",
-        "topic settings",
-        "A partition with a batch that cannot be decompressed waits.",
-        f"{_ALTER} compression.type=producer",
-    ),
-    Assumption(
-        "fsync",
-        "failed",
-        "pg_settings",
-        "A commit has to outlive a crash of the server: what it forgets is pushed again.",
-        "set fsync = on in postgresql.conf, and restart PostgreSQL",
-    ),
-    Assumption(
-        "full_page_writes",
-        "failed",
-        "pg_settings",
-        "A page that was half written in a crash cannot be repaired without.",
-        "set full_page_writes = on in postgresql.conf, unless the file system writes pages as a whole",
-    ),
-    Assumption(
-        "synchronous standby",
-        "info",
-        "pg_stat_replication",
-        "An asynchronous standby lacks the last commits when it is promoted.",
-        "name one in synchronous_standby_names, or accept that a failover is followed by `forwarder recover`",
-    ),
+_UNCLEAN: Final = (
+    "A leader that lacks acknowledged messages loses them for all. Where the log then ends before a group's offset, that is "
+    "noticed; where it has grown beyond it again, it is not."
 )
+
+
+def _assumptions(text: str) -> Iterator[Assumption]:
+    lines = [line.strip() for line in text.strip().splitlines()]
+    for head, why, remedy in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
+        name, severity, checked = head.split(" | ")
+        yield Assumption(name, cast("Severity", severity), checked, why, remedy)
+
+
+# Each: its name, severity and where it is read; why it must hold; the remedy.
+ASSUMPTIONS: Final[Sequence[Assumption]] = [
+    *_assumptions(f"""
+    replicas in sync | failed | topic description
+        With too few replicas in sync nothing is accepted, and one more failure may lose what was.
+        bring the missing brokers back
+    partitions | warning | topic description
+        Each partition has one worker at a time. Rows of partitions that are gone are moved to others.
+        set FORWARDER_PARTITIONS to its number, or add partitions: forwarder topics grow
+    replication factor | warning | topic description
+        A 2xx promises that a submission outlives a broker.
+        in production make the topics on 3 brokers or more
+    min.insync.replicas | warning | topic settings
+        `acks=all` waits for the replicas in sync, however few those are.
+        {_ALTER} min.insync.replicas=2
+    unclean.leader.election.enable | failed | topic settings
+        {_UNCLEAN}
+        {_ALTER} unclean.leader.election.enable=false
+    cleanup.policy | failed | topic settings
+        Messages of one property share a key: compaction deletes all but the last.
+        {_ALTER} cleanup.policy=delete
+    message.timestamp.type | warning | topic settings
+        `forwarder recover` reads the topics from a moment on, and orders messages by their times.
+        {_ALTER} message.timestamp.type=LogAppendTime
+    max.message.bytes | failed | topic settings
+        Messages have up to {MAX_MESSAGE_BYTES:,} bytes.
+        {_ALTER} max.message.bytes=1048588
+    retention.ms | warning | topic settings
+        Messages deleted before they were received are lost; after a restore of the database, so are those deleted since then.
+        {_ALTER} retention.ms=604800000
+    compression.type | warning | topic settings
+        A partition with a batch that cannot be decompressed waits.
+        {_ALTER} compression.type=producer
+    fsync | failed | pg_settings
+        A commit has to outlive a crash of the server: what it forgets is pushed again.
+        set fsync = on in postgresql.conf, and restart PostgreSQL
+    full_page_writes | failed | pg_settings
+        A page that was half written in a crash cannot be repaired without.
+        set full_page_writes = on in postgresql.conf, unless the file system writes pages as a whole
+    synchronous standby | info | pg_stat_replication
+        An asynchronous standby lacks the last commits when it is promoted.
+        name one in synchronous_standby_names, or accept that a failover is followed by `forwarder recover`
+""")
+]
 
 
 def broken_assumptions(facts: Facts) -> Iterator[Broken]:

@@ -139,11 +139,7 @@ class RecoveryCheck:
                 continue
             account_id, status = data.get("integrationAccountId"), data.get("status")
             occurred_at = header(headers, "ce_time")
-            if (
-                not isinstance(account_id, str)
-                or not isinstance(status, str)
-                or not self.vouches(account_id, request_id)
-            ):
+            if not (isinstance(account_id, str) and isinstance(status, str) and self.vouches(account_id, request_id)):
                 continue
             objects = data.get("reservation"), data.get("cancellation") or {}
             if all(isinstance(each, dict) for each in objects) and status in _STATUSES and occurred_at is not None:
@@ -157,9 +153,9 @@ class RecoveryCheck:
             each for each in outcomes if each.request_id not in known or known[each.request_id].revision < each.revision
         ]
         purged = await self.purged_before() if behind else None
-        return [each for each in behind if purged is None or each.request_id in known or _moment(each) >= purged]
+        newest = datetime.max.replace(tzinfo=UTC)  # an outcome without a time counts as such
 
+        def may_be_purged(each: PublishedOutcome) -> bool:
+            return purged is not None and each.request_id not in known and (moment(each.occurred_at) or newest) < purged
 
-def _moment(outcome: PublishedOutcome) -> datetime:
-    """When it occurred; an outcome without a time counts as the newest."""
-    return moment(outcome.occurred_at) or datetime.max.replace(tzinfo=UTC)
+        return [each for each in behind if not may_be_purged(each)]

@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.roles.role import Listening, open_role_backend, reading_health, serve_role
-from forwarder.housekeeping.service import BacklogMetrics, BacklogSources, RetentionSweeper, keep_house
+from forwarder.housekeeping.service import BacklogMetrics, RetentionSweeper, keep_house
 from forwarder.oversight.backlog import Group
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
@@ -29,7 +29,7 @@ async def housekeeping(backend: Backend, stop: Stop) -> None:
         "worker": Group(settings.worker.group, settings.topics.requests),
         "notifier": Group(settings.notifier.group, settings.topics.results),
     }
-    reader = BacklogReader(backend.engine)
-    sources = BacklogSources(reader, backend.tenancy, groups, settings.environment.metrics_accounts)
+    store, accounts = BacklogReader(backend.engine), settings.environment.metrics_accounts
+    backlog = BacklogMetrics(store, backend.tenancy, backend.log, clock, groups, accounts)
     sweeper = RetentionSweeper(GuestStore(backend.engine), backend.tenancy, clock)
-    await keep_house(BacklogMetrics(sources, backend.log, clock), sweeper, clock, stop)
+    await keep_house(backlog, sweeper, clock, stop)

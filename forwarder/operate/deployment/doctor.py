@@ -17,7 +17,7 @@ from forwarder.operate.deployment.status import groups_of, open_status, valid_se
 from forwarder.operate.output import Grid, Shown
 from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.oversight.audit import OUTAGES
-from forwarder.oversight.backlog import GroupLag, read_lag
+from forwarder.oversight.backlog import read_lag
 from forwarder.process.certificates import ENDS_SOON, certificate_ends, pem_of
 from forwarder.process.clock import Clock
 from forwarder.settings import Distributed, Embedded, Settings
@@ -122,19 +122,19 @@ async def _topics(parts: Checked) -> Sequence[Step]:
         faults = _steps(f"topic {name}", Facts(settings[name], name, state, partitions))
         sync = f"{some(state.replicas, 'replica')}, {state.in_sync} in sync"
         found += faults or [Step(f"topic {name}", "ok", f"{some(state.partitions, 'partition')}, {sync}")]
-    return [*found, *map(_kept, await read_lag(parts.log, groups, parts.clock))]
-
-
-def _kept(lag: GroupLag) -> Step:
-    name, topic = f"group {lag.group.name}", lag.group.topic
-    if lag.kept is None:
-        return Step(name, "ok", f"{topic} keeps messages forever, or does not say for how long")
-    unread = f"has unread messages of {span(timedelta(seconds=lag.seconds))}" if lag.messages else "has read everything"
-    says = f"{unread}; {topic} keeps messages for {span(lag.kept)}"
-    if lag.deleted_in is None:
-        return Step(name, "ok", says)
-    remedy = f"the first are deleted in {span(lag.deleted_in)}: forwarder status says what to do"
-    return Step(name, "failed", says, remedy)
+    for lag in await read_lag(parts.log, groups, parts.clock):
+        name, topic = f"group {lag.group.name}", lag.group.topic
+        unread = (
+            f"has unread messages of {span(timedelta(seconds=lag.seconds))}" if lag.messages else "has read everything"
+        )
+        if lag.kept is None:
+            found.append(Step(name, "ok", f"{topic} keeps messages forever, or does not say for how long"))
+        elif lag.deleted_in is None:
+            found.append(Step(name, "ok", f"{unread}; {topic} keeps messages for {span(lag.kept)}"))
+        else:
+            remedy = f"the first are deleted in {span(lag.deleted_in)}: forwarder status says what to do"
+            found.append(Step(name, "failed", f"{unread}; {topic} keeps messages for {span(lag.kept)}", remedy))
+    return found
 
 
 def _steps(name: str, facts: Facts) -> list[Step]:

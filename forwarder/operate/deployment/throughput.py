@@ -18,7 +18,7 @@ from forwarder.reservation.parsing import moment
 from forwarder.store.deployment import RunningProcess
 from forwarder.store.submissions.port import ThrottleState
 from forwarder.topics.codec import header, is_outcome
-from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, Topics, moment_of
+from forwarder.topics.port import Log, TopicAdmin, Topics, moment_of
 from forwarder.topics.reading import read_to_end
 
 MINUTES: Final = 30
@@ -111,26 +111,22 @@ class Flow:
         async with aclosing(read_to_end(self._log, self._topics.results, since=since)) as batches:
             async for batch in batches:
                 for consumed in batch:
-                    _count(found, consumed)
+                    kind = header(consumed.message.headers, "ce_type") or ""
+                    if not is_outcome(consumed.message) or not kind.startswith(_LEADING):
+                        continue
+                    account = found[consumed.message.key.decode("utf-8", "replace").partition(":")[0]]
+                    account.kinds[kind.removeprefix(_LEADING).rpartition(".")[0]] += 1
+                    try:
+                        began = moment(from_json(consumed.message.value)["reservation"]["createdAt"])
+                    except (ValueError, KeyError, TypeError):  # not a message of ours
+                        began = None
+                    if began is not None:
+                        seconds = (moment_of(consumed.timestamp_ms) - began).total_seconds()
+                        account.seconds.append(max(seconds, 0.0))
                 left -= len(batch)
                 if left <= 0:
                     break
         return found
-
-
-def _count(found: defaultdict[str, AccountOutcomes], consumed: ConsumedMessage) -> None:
-    message = consumed.message
-    kind = header(message.headers, "ce_type") or ""
-    if not is_outcome(message) or not kind.startswith(_LEADING):
-        return
-    account = found[message.key.decode("utf-8", "replace").partition(":")[0]]
-    account.kinds[kind.removeprefix(_LEADING).rpartition(".")[0]] += 1
-    try:
-        began = moment(from_json(message.value)["reservation"]["createdAt"])
-    except (ValueError, KeyError, TypeError):  # not a message of ours
-        return
-    if began is not None:
-        account.seconds.append(max((moment_of(consumed.timestamp_ms) - began).total_seconds(), 0.0))
 
 
 _CLOSED: Final = "closed"

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from forwarder.housekeeping.service import LOOK_SECONDS, BacklogMetrics, BacklogSources
+from forwarder.housekeeping.service import LOOK_SECONDS, BacklogMetrics
 from forwarder.observability.exposition import registry
 from forwarder.observability.snapshots import SnapshotGauge
 from forwarder.oversight.backlog import Group
@@ -87,8 +87,7 @@ async def log(tmp_path: Path, clock: ManualClock) -> AsyncIterator[EmbeddedLog]:
 
 def teller(store: Store, log: EmbeddedLog, clock: ManualClock, *, max_accounts: int = 10) -> BacklogMetrics:
     groups = {"worker": Group("workers", TOPIC), "notifier": Group("notifiers", "results")}
-    parts = BacklogSources(cast("BacklogReader", store), Tenancy(), groups, max_accounts)
-    return BacklogMetrics(parts, log, clock)
+    return BacklogMetrics(cast("BacklogReader", store), Tenancy(), log, clock, groups, max_accounts)
 
 
 async def look(one: BacklogMetrics, clock: ManualClock) -> None:

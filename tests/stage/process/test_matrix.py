@@ -25,7 +25,7 @@ import forwarder.assembly.roles.role as assembly_role
 import forwarder.housekeeping.service as housekeeping_backlog
 import forwarder.store.submissions.leases as store_leases
 from forwarder.console.service import Recent
-from forwarder.housekeeping.service import BacklogMetrics, BacklogSources, RetentionSweeper, keep_house
+from forwarder.housekeeping.service import BacklogMetrics, RetentionSweeper, keep_house
 from forwarder.http.health import Health
 from forwarder.notifier import posting
 from forwarder.notifier import service as notifier_service
@@ -544,7 +544,7 @@ def _housekeeping(owner: Any, name: str) -> Callable[[Ten], Awaitable[None]]:
         injected, clock, nothing = ten.inject(owner, name), ManualClock(), _Nothing()
         log = EmbeddedLog(ten.directory / "log.sqlite3", partitions=1, clock=clock)
         groups = {"worker": Group("workers", TOPICS.requests)}
-        backlog = BacklogMetrics(BacklogSources(nothing, nothing, groups, 10), log, clock)  # type: ignore[arg-type]
+        backlog = BacklogMetrics(nothing, nothing, log, clock, groups, 10)  # type: ignore[arg-type]
         sweeper = RetentionSweeper(_Swept(ten.engine), _Policies(), clock)  # type: ignore[arg-type]
         async with log.admin():
             running = keep_house(backlog, sweeper, clock, asyncio.Event())
