@@ -92,9 +92,8 @@ class Api:
             "Authorization": f"Bearer {self.token}",
             "workspaceId": self.workspace,
             "integrationAccountId": account,
-            "Accept": "application/json",
-            "User-Agent": "reservation-forwarder-listen",
         }
+        headers |= {"Accept": "application/json", "User-Agent": "reservation-forwarder-listen"}
         address = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             with _OPENER.open(Request(address, headers=headers), timeout=_SECONDS) as answer:  # noqa: S310 - the caller's
@@ -195,15 +194,10 @@ class Changes:
             asked_for = cancellation is not None and cancellation["status"] == CancellationStatus.REQUESTED
             if status not in EVENT_TYPES or (asked_for and reported_before):
                 continue
-            data = {
-                "requestId": request_id,
-                "workspaceId": self.api.workspace,
-                "integrationAccountId": account,
-                "status": status,
-                "reservation": submission["record"],
-                **({"cancellation": cancellation} if cancellation is not None and not asked_for else {}),
-                **({"test": True} if is_test_token(self.api.token) else {}),
-            }
+            data = {"requestId": request_id, "workspaceId": self.api.workspace, "integrationAccountId": account}
+            data |= {"status": status, "reservation": submission["record"]}
+            data |= {"cancellation": cancellation} if cancellation is not None and not asked_for else {}
+            data |= {"test": True} if is_test_token(self.api.token) else {}
             revision = round(datetime.fromisoformat(changed).timestamp() * 1000)
             result = ResultEvent(request_id, revision, Status(status), "", changed, data)
             body = body_of(result.type, changed, b"".join(result.written).decode())
@@ -306,9 +300,8 @@ async def _forward(
                     say(f"Posting to {url}, until Ctrl-C.{shown}")
                     announced = True
                 for event in batch:
-                    if wanted.workspace not in {None, event.workspace_id} or event.type not in (
-                        wanted.types or {event.type}
-                    ):
+                    types = wanted.types or {event.type}
+                    if wanted.workspace not in {None, event.workspace_id} or event.type not in types:
                         continue
                     began, body, now = clock.monotonic(), event.body.encode(), int(clock.now().timestamp())
                     signed = signed_headers([key], message_id=event.id, timestamp=now, body=body)
@@ -316,10 +309,10 @@ async def _forward(
                     answer = (
                         str(result.status)
                         if isinstance(result, EndpointResponse)
-                        else (f"{result.failure} {result.detail}".strip())
+                        else f"{result.failure} {result.detail}"
                     )
                     took = f"({round((clock.monotonic() - began) * 1000)} ms)"
-                    say("  ".join([printable(event.type), printable(event.id), "->", printable(answer), took]))
+                    say("  ".join([printable(event.type), printable(event.id), "->", printable(answer.strip()), took]))
 
     # The operator typed the address, so it may be on this machine.
     async with open_sender(AddressRule(private=True), clock, seconds=POST_SECONDS) as sender:

@@ -64,9 +64,8 @@ async def print_events(
     Raises `LogUnavailable`.
     """
     left = wanted.count
-    reading = (
-        follow(log, topic, read_range, clock) if read_range.follow else read_to_end(log, topic, since=read_range.since)
-    )
+    since = read_range.since
+    reading = follow(log, topic, read_range, clock) if read_range.follow else read_to_end(log, topic, since=since)
     async with aclosing(reading) as batches:
         async for batch in batches:
             events = list(filter(wanted.includes, decoded(batch, structured_event)))

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cache
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Annotated, Any, Final
 from unicodedata import normalize
@@ -89,6 +89,17 @@ class TopicRemains:
     gone_by: datetime | None
     letters: int | None = None
 
+    @property
+    def retention_days(self) -> float | None:
+        return None if self.retention is None else self.retention / timedelta(days=1)
+
+    def in_words(self) -> str:
+        letters = f" {self.letters} dead letters about this guest are on it." if self.letters else ""
+        if self.gone_by is None:
+            return f"{self.topic}: without end, as its retention is set.{letters}"
+        gone_by = f"so its present messages are gone by {iso(self.gone_by)}"
+        return f"{self.topic}: {self.retention_days:g} days for each message, {gone_by}.{letters}"
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -144,23 +155,20 @@ class Guests:
         transaction has an audit entry with the request ids and without the guest."""
         erased: list[str] = []
         ready = [
-            record
-            for record in found.records
-            if record.standing is ErasureState.ERASABLE
-            or (record.standing is ErasureState.ERASED and found.deliveries[record.request_id])
+            each
+            for each in found.records
+            if each.standing is ErasureState.ERASABLE
+            or (each.standing is ErasureState.ERASED and found.deliveries[each.request_id])
         ]
         of_workspace_id = attrgetter("workspace_id")
         for workspace_id, records in groupby(sorted(ready, key=of_workspace_id), key=of_workspace_id):
-            of_workspace = list(records)
-            for first in range(0, len(of_workspace), _AT_ONCE):
-                some = of_workspace[first : first + _AT_ONCE]
+            while some := [*islice(records, _AT_ONCE)]:
                 ids = [record.request_id for record in some]
                 async with self.audit.operation("guests.erase", workspace=workspace_id, by=query.by, submissions=ids):
                     erased += await self.store.erase(some, now=self.clock.now())
         if parked := [each.request_id for each in found.parked]:
-            async with self.audit.operation(
-                "guests.erase", workspace=query.workspace_id, by=query.by, submissions=parked
-            ):
+            by, workspace_id = query.by, query.workspace_id
+            async with self.audit.operation("guests.erase", workspace=workspace_id, by=by, submissions=parked):
                 erased += await self.store.erase_parked_reasons(parked)
         return erased, await self.store.submissions([each.request_id for each in found.records])
 
@@ -218,55 +226,32 @@ async def erase(
     query = GuestQuery(email, phone, reservation, workspace)
     async with open_deployment() as backend:
         await require_known(backend, workspace=workspace)
-        guests = Guests(
-            GuestStore(backend.engine),
-            backend.tenancy.account_workspaces,
-            backend.log,
-            backend.settings.topics,
-            backend.clock,
-            backend.audit,
-        )
+        store, accounts = GuestStore(backend.engine), backend.tenancy.account_workspaces
+        guests = Guests(store, accounts, backend.log, backend.settings.topics, backend.clock, backend.audit)
         with progress(await guests.store.last_id(), "Looking for the guest") as on_more:
             found = await guests.find(query, on_more)
         erased, records = await guests.erase(query, found) if yes else ((), found.records)
-    rows = []
-    for record in records:
-        about = picked(record, "requestId workspace=workspace_id account=account_id status standing")
-        rows.append({**about, "deliveries": found.deliveries[record.request_id]})
+    about = "requestId workspace=workspace_id account=account_id status standing"
+    rows = [picked(each, about) | {"deliveries": found.deliveries[each.request_id]} for each in records]
     parked = [each.request_id for each in found.parked]
-    remains = [
-        picked(each, "topic goneBy deadLetters=letters") | {"retentionDays": _days(each)} for each in found.remains
-    ]
+    remains = [picked(each, "topic goneBy deadLetters=letters retentionDays") for each in found.remains]
     result = {"dryRun": not yes, "erased": len(erased), "submissions": rows, "parkedCancellations": parked}
     text: list[Block] = [Table(rows, _COLUMNS)] if rows else []
     if parked:
         text.append(f"Found in the reason of a cancellation whose submission never arrived: {', '.join(parked)}.")
     ready = sum(record.standing is ErasureState.ERASABLE for record in found.records) + len(parked)
-    if not yes:
-        text.append(f"{ready} would be erased; --yes erases." if ready else "There is nothing to erase.")
-    elif erased:
-        text.append(f"{len(erased)} erased. They are still recognised, and not booked again.")
-    else:
-        text.append("Nothing was erased.")
+    done = (
+        f"{len(erased)} erased. They are still recognised, and not booked again." if erased else "Nothing was erased."
+    )
+    would = f"{ready} would be erased; --yes erases." if ready else "There is nothing to erase."
+    text.append(done if yes else would)
     if found.remains:
         text.append("\nMessages on topics cannot be changed, and still contain the data:")
-    text += [f"  {_remains(each)}" for each in found.remains]
+    text += [f"  {each.in_words()}" for each in found.remains]
     text.append("\nThe PMS, your webhooks' receivers, backups and proxy logs have their own copies.")
     waiting = [f"{each.request_id} {_ADVICE[each.standing]}" for each in records if each.standing in _ADVICE]
     failed = "; ".join(waiting) + "." if yes and waiting else None
     return Shown({**result, "topics": remains}, text, failed=failed)
-
-
-def _remains(remains: TopicRemains) -> str:
-    letters = "" if not remains.letters else f" {remains.letters} dead letters about this guest are on it."
-    if remains.retention is None or remains.gone_by is None:
-        return f"{remains.topic}: without end, as its retention is set.{letters}"
-    gone_by = f"so its present messages are gone by {iso(remains.gone_by)}."
-    return f"{remains.topic}: {_days(remains):g} days for each message, {gone_by}{letters}"
-
-
-def _days(remains: TopicRemains) -> float | None:
-    return None if remains.retention is None else remains.retention / timedelta(days=1)
 
 
 COMMANDS = commands(erase=erase)
@@ -279,7 +264,7 @@ MIN_DAYS: Final = 30
 _PURGED_AT_ONCE: Final = 500
 
 
-class TooRecent(ValueError):
+class TooRecent(WrongUsage):
     """Submissions of that day are still needed. The message gives the latest day that is allowed."""
 
 
@@ -296,9 +281,8 @@ class Purge:
         """How many would be deleted now. Raises `TooRecent`."""
         latest = self._clock.now().date() - timedelta(days=MIN_DAYS)
         if before > latest:
-            raise TooRecent(
-                f"{before} is too recent: submissions are kept for {MIN_DAYS} days. {latest} is the latest."
-            )
+            kept = f"submissions are kept for {MIN_DAYS} days"
+            raise TooRecent(f"--before {before} is too recent: {kept}. {latest} is the latest.")
         return await self._store.count(before, workspace_id)
 
     async def run(self, before: date, workspace_id: str | None, on_more: Callable[[int], None]) -> int:
@@ -345,11 +329,8 @@ async def set_retention(
         raise WrongUsage("Say what is to change: --reservations, --deliveries or --dead-letters.")
     async with open_deployment() as backend:
         row = _policy_row(await backend.tenancy.set_policy(workspace, **changes))
-    kept = {
-        "finished reservations' guests": row["reservations"],
-        "ended deliveries": row["deliveries"],
-        "failed submissions": row["deadLetters"],
-    }
+    kept = {"finished reservations' guests": row["reservations"], "ended deliveries": row["deliveries"]}
+    kept["failed submissions"] = row["deadLetters"]
     words = ", ".join(f"{what} {_FOR_EVER if days is None else f'for {days:,} days'}" for what, days in kept.items())
     return Shown(row, f"Workspace {workspace} keeps {words}.")
 
@@ -395,15 +376,11 @@ async def purge(
     Deleted ones can no longer be looked up, listed, cancelled or replayed; a booking once confirmed is still not made twice.
     Pending, in-doubt and being-cancelled ones are kept, however old. Workers keep running. Safe to interrupt and to repeat.
     """
-    day = before.date()
-    deleted = 0
+    day, deleted = before.date(), 0
     async with open_deployment() as backend:
         submissions = Purge(Purger(backend.engine), backend.audit, backend.clock)
         await require_known(backend, workspace=workspace)
-        try:
-            count = await submissions.count(day, workspace)
-        except TooRecent as error:
-            raise WrongUsage(f"--before {error}") from None
+        count = await submissions.count(day, workspace)
         if yes and count:
             with progress(count, "Deleting") as on_more:
                 deleted = await submissions.run(day, workspace, on_more)

@@ -28,8 +28,6 @@ _CHUNK: Final = 1024 * 1024
 _OVERLAP: Final = 1024
 """Longer than any value that is searched for."""
 
-KNOWN_VALUE: Final = "known_value"
-
 Look = Callable[[str], Collection[str]]
 """Finds kinds of sensitive data in a text."""
 
@@ -79,7 +77,7 @@ def cards_in(text: str) -> Collection[str]:
 
 def values_in(values: Collection[str]) -> Look:
     """Looks for these very values."""
-    return lambda text: {KNOWN_VALUE} if any(value in text for value in values) else ()
+    return lambda text: {"known_value"} if any(value in text for value in values) else ()
 
 
 def either(*looks: Look) -> Look:
@@ -102,11 +100,8 @@ def scan_file(path: Path, look: Look, progress: Scanned) -> None:
 
 def _pieces(consumed: ConsumedMessage) -> Iterator[StoredText]:
     message, key = consumed.message, f"{consumed.partition}:{consumed.offset}"
-    parts = (
-        ("key", message.key),
-        ("value", message.value),
-        *((f"header {name}", each) for name, each in message.headers),
-    )
+    headers = ((f"header {name}", each) for name, each in message.headers)
+    parts = (("key", message.key), ("value", message.value), *headers)
     for part, content in parts:
         if content:
             yield StoredText(mask(part), key, content.decode("utf-8", "replace"))
@@ -128,9 +123,6 @@ def texts_in(value: Any) -> Iterator[str]:
         case list():
             for part in value:
                 yield from texts_in(part)
-
-
-_INTERRUPTED = 130
 
 
 async def scan(
@@ -189,7 +181,7 @@ async def scan(
     notes = [note] if left and not as_json else []
     Shown({**totals, "scanned": rows, "found": hits}, text, notes).show(as_json=as_json)
     if count or left:
-        raise Exit(1 if count else _INTERRUPTED)
+        raise Exit(1 if count else 130)
 
 
 async def _scan(backend: Backend, look: Look, place: Scanned) -> None:
