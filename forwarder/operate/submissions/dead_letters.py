@@ -26,43 +26,37 @@ _QUERY_SIZE = 1000
 _GONE = "gone"
 _DIGITS = 9  # of a number that one of ours wrote
 
-Place = tuple[int, int]
-"""A letter's place on its topic: partition and offset."""
-
 
 class LetterState(StrEnum):
-    """Whether a letter can be replayed, and why not."""
+    """Whether a letter can be replayed, and why not.
+
+    OPEN: its submission is still FAILED by this letter's event. REPLAYED: its submission is no longer FAILED, or not in the
+    store. SUPERSEDED: a later duplicate has, or may get, a reservation: a replay would book twice. ERASED: the guest's data was.
+    CARD_GONE: a replay fails again, unless the account sends no cards to its PMS. UNDECODABLE: a replay is set aside again, unless
+    it can be decoded now. FORGED: without a valid signature. TOO_LARGE: it was cut to fit, and its headers give the place of the
+    whole message; or the log would refuse it.
+    """
 
     OPEN = "open"
-    """Its submission is still FAILED by this letter's event: it can be replayed."""
     REPLAYED = "replayed"
-    """It was replayed, or its submission is no longer FAILED or not in the store. Replaying it changes nothing."""
     SUPERSEDED = "superseded"
-    """Its submission is FAILED, but a later duplicate has, or may get, a reservation: workers refuse a replay, which would book
-    twice."""
     ERASED = "erased"
-    """The guest's data was erased: the submission cannot be replayed."""
     CARD_GONE = "card_gone"
-    """Its submission is FAILED, and its card was destroyed: submit it again with the card. A replay fails again, unless the account
-    sends no cards to its PMS."""
     UNDECODABLE = "undecodable"
-    """It could not be decoded as a submission. A replay is set aside again, unless it can be decoded now."""
     FORGED = "forged"
-    """It has no valid signature: workers would set it aside again, so it is not replayed."""
     TOO_LARGE = "too_large"
-    """It cannot be replayed: it was cut to fit, and its headers give the place of the whole message; or the log would refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
     """A letter without its value. `id` is that of the failure's event, or `partition:offset` of the message that could not be read.
 
-    `account` and `request_id` are empty if unknown. `whole`: the log would take it back unchanged. `had_card`: its submission had a
-    card, since destroyed. `superseded_by`: the request id of the submission that was sent in its place.
+    `place`: partition and offset. `account` and `request_id` are empty if unknown. `whole`: the log would take it back unchanged.
+    `had_card`: its submission had a card, since destroyed. `superseded_by`: the request id of the one sent in its place.
     """
 
     id: str
-    place: Place
+    place: tuple[int, int]
     set_aside_at: datetime
     account: str
     failure_class: str

@@ -3,10 +3,10 @@ interrupted."""
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from typer import Argument, Option
 
@@ -15,7 +15,7 @@ from forwarder.operate.output import Block, Shown, Table, WrongUsage, progress
 from forwarder.operate.submissions.bulk import OnDone, Yes, agreed
 from forwarder.operate.submissions.dead_letters import (
     COLUMNS,
-    Letter,
+    Found,
     LetterFilter,
     LetterOptions,
     LetterState,
@@ -44,14 +44,15 @@ _STEPS_A_SECOND = 10
 class ReplayPlan:
     """The letters to replay, and how many are skipped, by their state."""
 
-    chosen: Sequence[tuple[Letter, LetterState]]
+    chosen: Found
     passed_over: Counter[LetterState]
 
-    def skipped_by_state(self) -> Mapping[str, int]:
-        return {each.value: self.passed_over[each] for each in LetterState if each is not LetterState.OPEN}
+    def as_json(self) -> dict[str, Any]:
+        passed_over = {each.value: self.passed_over[each] for each in LetterState if each is not LetterState.OPEN}
+        return {"selected": len(self.chosen), "passedOver": passed_over}
 
 
-def plan_replay(found: Sequence[tuple[Letter, LetterState]], *, by_id: bool) -> ReplayPlan:
+def plan_replay(found: Found, *, by_id: bool) -> ReplayPlan:
     """Plans the open ones of `found`; undecodable ones and those whose card is gone only if the operator named them by id."""
     replayable = {LetterState.OPEN, *([LetterState.UNDECODABLE, LetterState.CARD_GONE] if by_id else [])}
     chosen = [(letter, state) for letter, state in found if state in replayable]
@@ -124,9 +125,8 @@ async def replay(
     """
     wanted = filters.wanted()
     if [bool(ids), wanted != LetterFilter(), all_open].count(True) != 1:
-        raise WrongUsage(
-            "Select dead letters: by ids, by filters (--account, --class, --since, --until), or --all-open."
-        )
+        filtered = "by filters (--account, --class, --since, --until)"
+        raise WrongUsage(f"Select dead letters: by ids, {filtered}, or --all-open.")
     if wanted.failure_class == UNDECODABLE:
         raise WrongUsage("Undecodable ones are replayed only if their ids are given.")
     if not 0 < rate <= _FASTEST:
@@ -157,10 +157,8 @@ async def replay(
         why = "interrupted" if interrupted else str(outage or "the others were pruned from the log meanwhile")
         failed = f"{selected - done} were not replayed: {why}. Run the same command again to continue."
     sentence = f"{done} of {selected} put back." if selected else "There is nothing open to put back."
-    summary = {"selected": selected, "putBack": done, "passedOver": plan.skipped_by_state()}
-    return Shown(
-        summary | {"dryRun": False, "interrupted": interrupted}, f"{sentence}{_passed_over(plan)}", failed=failed
-    )
+    summary = {**plan.as_json(), "putBack": done, "dryRun": False, "interrupted": interrupted}
+    return Shown(summary, f"{sentence}{_passed_over(plan)}", failed=failed)
 
 
 def _planned(plan: ReplayPlan) -> Shown:
@@ -172,8 +170,8 @@ def _planned(plan: ReplayPlan) -> Shown:
         more = f"… and {len(rows) - _SHOWN} more\n" if len(rows) > _SHOWN else ""
         text = [Table(rows[:_SHOWN], COLUMNS), more, Table(groups, ("account", "failureClass", "count"))]
     text.append(f"{len(rows)} would be put back.{_passed_over(plan)}")
-    summary = {"selected": len(rows), "putBack": 0, "passedOver": plan.skipped_by_state(), "dryRun": True}
-    return Shown({**summary, "interrupted": False, "groups": groups, "letters": rows}, text)
+    summary = {**plan.as_json(), "putBack": 0, "dryRun": True, "interrupted": False}
+    return Shown({**summary, "groups": groups, "letters": rows}, text)
 
 
 def _passed_over(plan: ReplayPlan) -> str:
