@@ -30,7 +30,7 @@ from forwarder.process.loops import first_of
 from forwarder.reservation.submission import shadow_id
 from forwarder.settings import Settings
 from forwarder.tenancy.port import NotKnown
-from forwarder.topics.port import Log, Topics
+from forwarder.topics.port import Log
 
 T = TypeVar("T")
 G = TypeVar("G")
@@ -124,12 +124,17 @@ async def open_deployment(*, any_secret: bool = False, creates: bool = False) ->
 
 
 @asynccontextmanager
-async def open_topics() -> AsyncIterator[tuple[Log, Topics]]:
-    """Only the log, open. Raises `BadSettings`, `LogUnavailable`, and `Failed` as `require_data`."""
+async def open_results() -> AsyncIterator[tuple[Log, str]]:
+    """Only the log, open, and the name of its results topic. Raises `BadSettings`, `LogUnavailable`, and `Failed` as `require_data`
+    and where there is no such topic."""
     settings = settings_and_logging("warning")
     require_data(settings)
+    topic = settings.topics.results
     async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
-        yield log, settings.topics
+        async with log.admin() as admin:
+            if topic not in await admin.list():
+                raise Failed(f"there is no topic {topic} yet: `forwarder topics create`, or `forwarder up`, makes it.")
+        yield log, topic
 
 
 def require_data(settings: Settings) -> None:

@@ -11,16 +11,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import moment, whole_number
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.submission import Submission
-from forwarder.topics.codec import (
-    Undecodable,
-    decode_cancellation,
-    decode_data,
-    decode_submission,
-    header,
-    is_cancellation,
-    replay_revision,
-    unread_place,
-)
+from forwarder.topics import codec
 from forwarder.topics.port import ConsumedMessage, Log, Topics
 from forwarder.topics.reading import read_last, read_to_end
 from forwarder.topics.signing import MessageSigner
@@ -69,7 +60,7 @@ class RecoveryCheck:
         set_aside: set[tuple[int, int] | None] = set()
         if unknown:  # messages become dead letters, too, because the store could not hold them
             async for batch in read_to_end(self.log, self.topics.dead_letters):
-                set_aside |= {unread_place(each.message) for each in batch}
+                set_aside |= {codec.unread_place(each.message) for each in batch}
         cancelled = [request for each in newest if (request := self.cancellation(each)) is not None]
         replays = self.replays(newest)
         outcomes = self.outcomes(await read_last(self.log, self.topics.results, looked_at))
@@ -89,11 +80,11 @@ class RecoveryCheck:
         """The submissions in these messages that workers would ingest, by partition and offset."""
         found = {}
         for each in messages:
-            if is_cancellation(each.message) or not self.signer.verifies(each.message):
+            if codec.is_cancellation(each.message) or not self.signer.verifies(each.message):
                 continue
             try:
-                found[each.partition, each.offset] = decode_submission(each.message)
-            except Undecodable:
+                found[each.partition, each.offset] = codec.decode_submission(each.message)
+            except codec.Undecodable:
                 continue
         return found
 
@@ -103,18 +94,18 @@ class RecoveryCheck:
         submitted = self.submissions(messages)
         for each in messages:
             submission = submitted.get((each.partition, each.offset))
-            revision = None if submission is None else replay_revision(each.message, submission)
+            revision = None if submission is None else codec.replay_revision(each.message, submission)
             if submission is not None and revision is not None:
                 found[submission.request_id] = each, revision
         return found
 
     def cancellation(self, consumed: ConsumedMessage) -> CancellationRequest | None:
         """The cancellation that this message requests; None if it is no valid cancellation request."""
-        if not is_cancellation(consumed.message) or not self.signer.verifies(consumed.message):
+        if not codec.is_cancellation(consumed.message) or not self.signer.verifies(consumed.message):
             return None
         try:
-            return decode_cancellation(consumed.message)
-        except Undecodable:
+            return codec.decode_cancellation(consumed.message)
+        except codec.Undecodable:
             return None
 
     async def unknown(self, submissions: Mapping[tuple[int, int], Submission]) -> Mapping[tuple[int, int], Submission]:
@@ -128,17 +119,17 @@ class RecoveryCheck:
         found = []
         for consumed in messages:
             headers = consumed.message.headers
-            request_id, _, revision = (header(headers, "ce_id") or "").rpartition(".")
+            request_id, _, revision = (codec.header(headers, "ce_id") or "").rpartition(".")
             number = whole_number(revision, _REVISION_DIGITS)
-            if header(headers, "ce_type") not in RESULT_TYPES or number is None:
+            if codec.header(headers, "ce_type") not in RESULT_TYPES or number is None:
                 continue
             try:
-                data = decode_data(consumed.message)
+                data = codec.decode_data(consumed.message)
                 consumed.message.key.decode()
-            except (Undecodable, UnicodeDecodeError):
+            except (codec.Undecodable, UnicodeDecodeError):
                 continue
             account_id, status = data.get("integrationAccountId"), data.get("status")
-            occurred_at = header(headers, "ce_time")
+            occurred_at = codec.header(headers, "ce_time")
             if not (isinstance(account_id, str) and isinstance(status, str) and self.vouches(account_id, request_id)):
                 continue
             objects = data.get("reservation"), data.get("cancellation") or {}

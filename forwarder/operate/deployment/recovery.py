@@ -35,14 +35,7 @@ from forwarder.reservation.outcome import Confirmed, InDoubt, Status
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.record import ResultEvent
 from forwarder.store.audit import AuditResult
-from forwarder.store.submissions.port import (
-    Arrival,
-    CancellationArrival,
-    Ended,
-    Heartbeat,
-    StoreUnavailable,
-    Unstorable,
-)
+from forwarder.store.submissions.port import Arrival, CancellationArrival, Ended, Heartbeat, Unstorable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.tenancy.cards import GONE
@@ -132,7 +125,7 @@ class Recovery:
         async def keep_renewing() -> None:
             while True:
                 await self.clock.sleep(_RENEWAL_SECONDS)
-                with suppress(StoreUnavailable, LeasesInForce):  # the next step finds out
+                with suppress(*OUTAGES, LeasesInForce):  # the next step finds out
                     await self._renew()
 
         renewing = asyncio.create_task(keep_renewing())
@@ -141,7 +134,7 @@ class Recovery:
             yield
         finally:
             await cancel_all([renewing])
-            with suppress(StoreUnavailable):
+            with suppress(*OUTAGES):
                 await self.recorder.end_lease(self._worker_id)
 
     async def _begin_at(self, since: datetime | None) -> datetime | None:

@@ -14,20 +14,9 @@ from forwarder.operate.command import commands, open_deployment
 from forwarder.operate.output import Failed, Shown, Table, listed, picked
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import CardKey
+from forwarder.tenancy import sealing
 from forwarder.tenancy.cards import CODE_PURPOSE, NUMBER_PURPOSE
 from forwarder.tenancy.port import CannotOpen
-from forwarder.tenancy.sealing import (
-    Keyring,
-    KnownSecret,
-    Resealed,
-    Secret,
-    SecretState,
-    UnknownSecret,
-    WrappedKey,
-    active_of,
-    check_secrets,
-    key_id_of,
-)
 from forwarder.tenancy.sql.secrets import SealingKeys, SqlSealed, SqlSecrets
 
 
@@ -39,7 +28,7 @@ class StillNeeded(Failed):
 class SecretStatus:
     """A secret, whether this process has it, and how much is sealed to it."""
 
-    known: KnownSecret
+    known: sealing.KnownSecret
     held: bool
     sealed: Mapping[str, int]
 
@@ -48,7 +37,7 @@ class Secrets:
     """Secret operations. `held`: this process's secrets, the current one first. Every method may raise `TenancyUnavailable`, and
     `UnknownSecret` if `held` does not match the deployment's registry."""
 
-    def __init__(self, registry: SqlSecrets, sealed: Sequence["Sealed"], held: Sequence[Secret]) -> None:
+    def __init__(self, registry: SqlSecrets, sealed: Sequence["Sealed"], held: Sequence[sealing.Secret]) -> None:
         self._registry = registry
         self._sealed = sealed
         self._held = held
@@ -60,7 +49,7 @@ class Secrets:
         held, found = {secret.id for secret in self._held}, []
         for known in await self._registry.known():
             keys = known.keys
-            ids = (keys.secret_id, key_id_of(keys.accounts_key), key_id_of(keys.webhooks_key))
+            ids = (keys.secret_id, sealing.key_id_of(keys.accounts_key), sealing.key_id_of(keys.webhooks_key))
             sealed = {name: sum(count[key_id] for key_id in ids) for name, count in counts.items()}
             found.append(SecretStatus(known, known.id in held, sealed))
         return found
@@ -73,28 +62,28 @@ class Secrets:
             return False
         if not others:
             lacks = "FORWARDER_EARLIER_SECRET_KEYS is missing"
-            raise UnknownSecret(f"{lacks}: to add a secret, you also need the one in use.")
-        check_secrets(others, known)
+            raise sealing.UnknownSecret(f"{lacks}: to add a secret, you also need the one in use.")
+        sealing.check_secrets(others, known)
         return await self._registry.add(new)
 
     async def rotate(self) -> str | None:
         """Makes the current secret active; returns the id of the previous one, None if it was active already."""
         known = await self._registry.known()
-        check_secrets(self._held, known)
-        active, wanted = active_of(known), self._held[0].id
+        sealing.check_secrets(self._held, known)
+        active, wanted = sealing.active_of(known), self._held[0].id
         if active is not None and active.id == wanted:
             return None
         await self._registry.activate(wanted)
         return None if active is None else active.id
 
-    async def reseal(self) -> Mapping[str, Resealed]:
+    async def reseal(self) -> Mapping[str, sealing.Resealed]:
         """Reseals everything that other secrets seal to the active one."""
         known = await self._registry.known()
-        check_secrets(self._held, known)
-        keyring, active = Keyring(self._held), active_of(known)
+        sealing.check_secrets(self._held, known)
+        keyring, active = sealing.Keyring(self._held), sealing.active_of(known)
         if active is not None:
             keyring.activate(active.id)
-        done: dict[str, Resealed] = {}
+        done: dict[str, sealing.Resealed] = {}
         for each in self._sealed:
             done |= await each.reseal(keyring)
         return done
@@ -104,7 +93,7 @@ class Secrets:
         for each in await self.status():
             if each.known.id != secret_id:
                 continue
-            if each.known.state is SecretState.ACTIVE:
+            if each.known.state is sealing.SecretState.ACTIVE:
                 advice = "activate another first, `forwarder secret rotate`"
                 raise StillNeeded(f"The secret {secret_id} is the active one: {advice}.")
             if needs := ", ".join(f"{count} {name}" for name, count in each.sealed.items() if count):
@@ -122,12 +111,14 @@ class SealedCardKeys:
     async def counts(self) -> Mapping[str, Counter[str]]:
         return {"cards": await self._keys.counts()}
 
-    async def reseal(self, keyring: Keyring) -> Mapping[str, Resealed]:
+    async def reseal(self, keyring: sealing.Keyring) -> Mapping[str, sealing.Resealed]:
         moved = failed = 0
         for old in await self._keys.of_other_secrets(keyring.active.id):
             try:
                 number, code = (
-                    None if text is None else keyring.wrap(keyring.unwrap(WrappedKey(old.secret_id, text), why), why)
+                    None
+                    if text is None
+                    else keyring.wrap(keyring.unwrap(sealing.WrappedKey(old.secret_id, text), why), why)
                     for text, why in (
                         (old.number_key, f"{NUMBER_PURPOSE} {old.request_id}"),
                         (old.code_key, f"{CODE_PURPOSE} {old.request_id}"),
@@ -139,7 +130,7 @@ class SealedCardKeys:
             assert number is not None  # noqa: S101 - every card has one
             new = CardKey(old.request_id, number.secret_id, number.content, code and code.content, old.expires_at)
             moved += await self._keys.rewrap(old, new)
-        return {"cards": Resealed(moved, failed)}
+        return {"cards": sealing.Resealed(moved, failed)}
 
 
 Sealed = SqlSealed | SealingKeys | SealedCardKeys
@@ -169,7 +160,7 @@ async def status(notifier_key: bool = False) -> Shown:
 def generate() -> Shown:
     """Generate a new secret, and the keys for processes without it, as settings. Stores nothing."""
     text = secrets.token_urlsafe(32)
-    secret = Secret.from_text(text)
+    secret = sealing.Secret.from_text(text)
     settings = {
         "FORWARDER_SECRET_KEY": text,
         "FORWARDER_SEALING_VERIFY_KEY": secret.verify_key.hex(),
@@ -228,7 +219,7 @@ async def _audited(action: str, change: Callable[[Secrets], Awaitable[R]], *, na
 def _secrets(backend: Backend) -> Secrets:
     held, engine = required_secrets(backend.settings), backend.engine
     cards = SealedCardKeys(CardKeys(engine))
-    return Secrets(SqlSecrets(engine), [SqlSealed(engine), SealingKeys(engine, Keyring(held)), cards], held)
+    return Secrets(SqlSecrets(engine), [SqlSealed(engine), SealingKeys(engine, sealing.Keyring(held)), cards], held)
 
 
 COMMANDS = commands(status=status, generate=generate, add=add, rotate=rotate, reseal=reseal, retire=retire)

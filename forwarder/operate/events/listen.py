@@ -24,16 +24,8 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from typer import Option
 
 from forwarder.notifier.posting import Event, body_of, decode_event
-from forwarder.operate.command import open_topics, stop_on_signal, unless_stopped
-from forwarder.operate.events.results import (
-    EventFilter,
-    ReadRange,
-    decoded,
-    follow,
-    read_range_of,
-    require_topic,
-    types_of,
-)
+from forwarder.operate.command import open_results, stop_on_signal, unless_stopped
+from forwarder.operate.events.results import EventFilter, ReadRange, decoded, follow, read_range_of, types_of
 from forwarder.operate.output import Failed, WrongUsage, note, say, while_read
 from forwarder.process.clock import Clock, SystemClock, iso
 from forwarder.process.printable import printable
@@ -262,10 +254,8 @@ async def listen(
     elif account:
         raise WrongUsage("--account goes with --api; without it, --workspace selects.")
     else:
-        async with open_topics() as (log, topics):
-            await require_topic(log, topics.results)
-            published = _published(log, topics.results, read_range, clock)
-            await _forward(published, wanted, forward_to, secret, clock)
+        async with open_results() as (log, topic):
+            await _forward(_published(log, topic, read_range, clock), wanted, forward_to, secret, clock)
 
 
 def _require_address(option: str, url: str, example: str) -> None:

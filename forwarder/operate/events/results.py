@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar
 
 from typer import Option
 
-from forwarder.operate.command import commands, moment, open_topics, stop_on_signal, unless_stopped
-from forwarder.operate.output import Failed, WrongUsage, json_line, note, show_lines, while_read
+from forwarder.operate.command import commands, moment, open_results, stop_on_signal, unless_stopped
+from forwarder.operate.output import WrongUsage, json_line, note, show_lines, while_read
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.printable import printable
 from forwarder.reservation.record import RESULT_TYPES
@@ -137,10 +137,9 @@ async def tail(
     no_follow: Stop at the present end of the topic."""
     wanted = EventFilter(account, workspace, types_of(kind or ()), count)
     read_range = read_range_of(start, follow=not no_follow)
-    async with open_topics() as (log, topics):
-        await require_topic(log, topics.results)
+    async with open_results() as (log, topic):
         with stop_on_signal() as stop, while_read():
-            printing = print_events(log, topics.results, read_range, wanted, SystemClock(), as_json=as_json)
+            printing = print_events(log, topic, read_range, wanted, SystemClock(), as_json=as_json)
             await unless_stopped(printing, stop)
 
 
@@ -160,13 +159,6 @@ def read_range_of(start: str | None, *, follow: bool) -> ReadRange:
     if where in {_BEGINNING, _END}:
         return ReadRange(beginning=where == _BEGINNING, follow=follow)
     return ReadRange(since=moment(where, "--from, where it is neither beginning nor end,"), follow=follow)
-
-
-async def require_topic(log: Log, topic: str) -> None:
-    """Raises `Failed` where there is no such topic, `LogUnavailable`."""
-    async with log.admin() as admin:
-        if topic not in await admin.list():
-            raise Failed(f"there is no topic {topic} yet: `forwarder topics create`, or `forwarder up`, makes it.")
 
 
 COMMANDS = commands(tail=tail)

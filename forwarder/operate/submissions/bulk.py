@@ -39,10 +39,6 @@ OnDone = Callable[[int], None]
 """Called with the number of further submissions processed."""
 
 
-class CannotRepair(Failed):
-    """This submission cannot be repaired this way; the others can."""
-
-
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[T]):
     """The plan of a repair. `settled`: nothing left to do for these; `refused`: reasons by request id; `skipped`: likewise, but the
@@ -81,13 +77,13 @@ async def run_each(
     on_done: OnDone = lambda _count: None,
 ) -> Outcome:
     """Repairs each of `chosen` until `stop`, or an outage. `name` gives the request id; `repair` returns whether it changed
-    anything, and raises `CannotRepair`."""
+    anything, and raises `Failed` for one that cannot be repaired: the others can."""
     failed: dict[str, str] = {}
 
     async def repair_one(one: Sequence[T]) -> int:
         try:
             return int(await repair(one[0]))
-        except CannotRepair as error:
+        except Failed as error:
             failed[name(one[0])] = str(error)
             return 0
 
@@ -267,7 +263,7 @@ async def retry(
 # --- cancelling, by the same path as a caller ---
 
 
-class CannotCancel(CannotRepair):
+class CannotCancel(Failed):
     """There is nothing to cancel, or the PMS does not support it."""
 
 
@@ -292,7 +288,7 @@ class Cancellations:
         async def cancel(request_id: str) -> bool:
             status = await self._request(publisher, request_id, reason)
             if status is None:
-                raise CannotRepair("unknown submission")
+                raise Failed("unknown submission")
             return status is not Status.CANCELLED
 
         async with self.backend.log.publisher() as publisher:

@@ -12,20 +12,9 @@ from typer import Argument, Option
 
 from forwarder.operate.command import commands, open_deployment, require_known, stop_on_signal
 from forwarder.operate.output import Block, Shown, Table, WrongUsage, progress
+from forwarder.operate.submissions import dead_letters
 from forwarder.operate.submissions.bulk import OnDone, Yes, agreed
-from forwarder.operate.submissions.dead_letters import (
-    COLUMNS,
-    Found,
-    LetterFilter,
-    LetterOptions,
-    LetterState,
-    acknowledge,
-    all_of,
-    letters_of,
-    list_letters,
-    row,
-    show,
-)
+from forwarder.operate.submissions.dead_letters import Found, LetterFilter, LetterState
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.process.loops import first_of
@@ -110,7 +99,7 @@ _SHOWN: Final = 20
 async def replay(
     ids: Annotated[list[str] | None, Argument(metavar="ID...", help="Only those with these ids.")] = None,
     *,
-    filters: LetterOptions,
+    filters: dead_letters.LetterOptions,
     all_open: Annotated[bool, Option("--all-open", help="All open ones.")] = False,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Only say what would be replayed, by account and class.")
@@ -132,8 +121,8 @@ async def replay(
     if not 0 < rate <= _FASTEST:
         raise WrongUsage(f"--rate must be more than 0, and {_FASTEST:,} at most.")
     async with open_deployment() as backend:
-        reader = letters_of(backend)
-        found = all_of(ids or [], await reader.find(LetterFilter(ids=frozenset(ids)) if ids else wanted))
+        reader = dead_letters.letters_of(backend)
+        found = dead_letters.all_of(ids or [], await reader.find(LetterFilter(ids=frozenset(ids)) if ids else wanted))
         if not found:
             await require_known(backend, account=wanted.account)
         plan = plan_replay(found, by_id=bool(ids))
@@ -162,13 +151,13 @@ async def replay(
 
 
 def _planned(plan: ReplayPlan) -> Shown:
-    rows = [row(letter, state) for letter, state in plan.chosen]
+    rows = [dead_letters.row(letter, state) for letter, state in plan.chosen]
     counts = Counter((letter.account, letter.failure_class) for letter, _ in plan.chosen)
     groups = [{"account": of, "failureClass": name, "count": count} for (of, name), count in sorted(counts.items())]
     text: list[Block] = []
     if rows:
         more = f"… and {len(rows) - _SHOWN} more\n" if len(rows) > _SHOWN else ""
-        text = [Table(rows[:_SHOWN], COLUMNS), more, Table(groups, ("account", "failureClass", "count"))]
+        text = [Table(rows[:_SHOWN], dead_letters.COLUMNS), more, Table(groups, ("account", "failureClass", "count"))]
     text.append(f"{len(rows)} would be put back.{_passed_over(plan)}")
     summary = {**plan.as_json(), "putBack": 0, "dryRun": True, "interrupted": False}
     return Shown({**summary, "groups": groups, "letters": rows}, text)
@@ -188,4 +177,6 @@ def _passed_over(plan: ReplayPlan) -> str:
     return f" Passed over: {'; '.join(counts)}." if counts else ""
 
 
-COMMANDS = commands(list=list_letters, show=show, replay=replay, acknowledge=acknowledge)
+COMMANDS = commands(
+    list=dead_letters.list_letters, show=dead_letters.show, replay=replay, acknowledge=dead_letters.acknowledge
+)

@@ -13,7 +13,6 @@ from typer import Argument, Option
 from forwarder.operate.command import moment_if_given, open_deployment, require_known
 from forwarder.operate.output import (
     AsJson,
-    Block,
     Failed,
     Grid,
     Shown,
@@ -285,7 +284,7 @@ async def show_history(request_id: RequestId) -> Shown:
     made = "" if summary.pms_reservation_id is None else f", {summary.pms_reservation_id} in the PMS"
     room = "" if not record.get("roomId") else f", room {record['roomId']}"
     price = f"{record['totalPrice']} {record['currency']}".strip()
-    text: tuple[Block, ...] = (
+    text: tuple[Any, ...] = (
         f"{summary.request_id} is {summary.status.value}{made}",
         f"account {summary.account_id}, workspace {summary.workspace_id}, property {summary.property_id}{room}",
         f"{summary.arrival} to {summary.departure}, {price}, {record['primaryGuest']['name'] or 'no guest'}",

@@ -19,18 +19,7 @@ from typer import Argument, Option
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import commands, open_deployment, text_from
 from forwarder.operate.output import Failed, Shown, WrongUsage
-from forwarder.operate.submissions.bulk import (
-    CannotRepair,
-    DryRun,
-    OnDone,
-    Outcome,
-    Plan,
-    Yes,
-    cancel,
-    carry_out,
-    retry,
-    run_each,
-)
+from forwarder.operate.submissions.bulk import DryRun, OnDone, Outcome, Plan, Yes, cancel, carry_out, retry, run_each
 from forwarder.operate.submissions.look_up import look_up
 from forwarder.operate.submissions.search import list_submissions, not_found, show_history, status_after
 from forwarder.oversight.audit import Audit
@@ -256,9 +245,9 @@ class Settlements:
             known = await self._summaries([request_id])
             if request_id in known and _is_so(settlement, known[request_id]):
                 return False
-            raise CannotRepair("a worker was just looking for it, or it was settled meanwhile; try again") from None
+            raise Failed("a worker was just looking for it, or it was settled meanwhile; try again") from None
         except NotKnown as error:
-            raise CannotRepair(str(error)) from None
+            raise Failed(str(error)) from None
         return True
 
     async def _summaries(self, request_ids: Sequence[str]) -> Mapping[str, SubmissionSummary]:

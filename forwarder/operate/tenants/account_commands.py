@@ -14,19 +14,7 @@ from typer import Argument, Option
 from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds
 from forwarder.operate.command import commands, credential_from, open_deployment, options_from, require_known, text_from
 from forwarder.operate.output import Grid, Shown, WrongUsage, fields_of, listed, picked
-from forwarder.operate.tenants.accounts import (
-    FAILED,
-    PUBLISHED,
-    AccountSettings,
-    BadTerm,
-    account_of,
-    accounts_of,
-    base_url_of,
-    checks_of,
-    open_prober,
-    rate_of,
-    similar_of,
-)
+from forwarder.operate.tenants import accounts
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
 from forwarder.reservation.submission import SHADOW_MARK
@@ -96,25 +84,25 @@ class _Terms:
         files = (self.ca_file, self.certificate_file, self.key_file)
         return ClientTls(*(None if file is None else text_from(file) for file in files))
 
-    def settings(self) -> AccountSettings:
+    def settings(self) -> accounts.AccountSettings:
         """The other terms. Raises `WrongUsage`."""
         settings: dict[str, Any] = {"concurrency": self.concurrency, "deadline_seconds": self.deadline}
         settings["duplicate_window_seconds"] = self.duplicate_window
         terms: Sequence[tuple[str, str, Callable[[str], Any], str | None]] = (
-            ("--base-url", "base_url", base_url_of, self.base_url),
-            ("--rate", "rate_per_second", rate_of, self.rate),
-            ("--similar", "similar", similar_of, self.similar),
-            ("--skip-checks", "skipped_checks", checks_of, self.skip_checks),
+            ("--base-url", "base_url", accounts.base_url_of, self.base_url),
+            ("--rate", "rate_per_second", accounts.rate_of, self.rate),
+            ("--similar", "similar", accounts.similar_of, self.similar),
+            ("--skip-checks", "skipped_checks", accounts.checks_of, self.skip_checks),
         )
         settings = {name: value for name, value in settings.items() if value is not None}
         for option, name, read, text in terms:
             try:
                 settings |= {} if text is None else {name: read(text)}
-            except BadTerm as error:
+            except accounts.BadTerm as error:
                 raise WrongUsage(f"{option} {error}") from None
         if self.settles is not None:
             settings["settles_seconds"] = self.settles or None
-        return cast("AccountSettings", settings)
+        return cast("accounts.AccountSettings", settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +112,7 @@ class _NewTerms(_Terms):
     base_url: The base URL of the PMS's API. Default: the one in its kind's mapping."""
 
     concurrency: Annotated[int | None, _CONCURRENCY] = 64
-    rate: Annotated[str | None, _RATE] = PUBLISHED
+    rate: Annotated[str | None, _RATE] = accounts.PUBLISHED
     deadline: Annotated[int | None, _DEADLINE] = 24 * 60 * 60
     duplicate_window: Annotated[int | None, _DUPLICATE_WINDOW] = DEFAULT_WINDOW_SECONDS
     similar: Annotated[str | None, _SIMILAR] = "allow"
@@ -156,7 +144,7 @@ async def add(
     secret, tls = credential_from(terms.credential, terms.credential_file), terms.tls()
     with _options_in_words(kind):
         async with open_deployment() as backend:
-            await accounts_of(backend).add(account, secret, tls)
+            await accounts.accounts_of(backend).add(account, secret, tls)
     advice = f"`forwarder account probe {shlex.quote(new_id)}` tests the PMS credentials"
     return Shown({"id": new_id}, f"Account {new_id} added. {advice}.")
 
@@ -184,7 +172,7 @@ async def change(account_id: _Id, *, terms: _Terms, same_pms: bool = False, syst
         secret = credential_from(terms.credential, terms.credential_file)
     with _options_in_words(account_id):
         async with open_deployment() as backend:
-            changed = await accounts_of(backend).change(
+            changed = await accounts.accounts_of(backend).change(
                 account_id,
                 credential=secret,
                 options=options,
@@ -199,7 +187,7 @@ async def change(account_id: _Id, *, terms: _Terms, same_pms: bool = False, syst
 async def show(account_id: _Id) -> Shown:
     """Show one account: its settings and options, its backlog, and its next try. Its credential is not shown."""
     async with open_deployment() as backend:
-        account, reader = await account_of(backend.tenancy, account_id), BacklogReader(backend.engine)
+        account, reader = await accounts.account_of(backend.tenancy, account_id), BacklogReader(backend.engine)
         works = {each.account_id: each for each in await reader.accounts(now=backend.clock.now())}
         work, waiting = works.get(account_id), await reader.waiting(account_id)
     standing = {
@@ -220,11 +208,11 @@ async def probe(account_id: _Id, property_id: Annotated[str, Option("--property"
 
     property_id: A property of it, for PMSs that look for reservations by property."""
     async with open_deployment() as backend:
-        account = await account_of(backend.tenancy, account_id)
-        async with open_prober(backend) as prober:
+        account = await accounts.account_of(backend.tenancy, account_id)
+        async with accounts.open_prober(backend) as prober:
             steps = await prober.probe(account, property_id)
     rows = [(s.ended, s.name, "" if s.seconds is None else f"{s.seconds * 1000:.0f} ms", s.says) for s in steps]
-    remedy = next((step.mend for step in steps if step.ended == FAILED), None)
+    remedy = next((step.mend for step in steps if step.ended == accounts.FAILED), None)
     failed = None if remedy is None else f"{account_id} cannot receive pushes. Remedy: {remedy}"
     return Shown({"id": account_id, "steps": steps}, Grid(rows), failed=failed)
 

@@ -10,16 +10,8 @@ from typing import Annotated, Any, Final, cast
 from typer import Argument, Option
 
 from forwarder.assembly.parts import webhooks_of
+from forwarder.notifier import webhooks
 from forwarder.notifier.api import delivery_json, endpoint_json
-from forwarder.notifier.webhooks import (
-    DEFAULT_OVERLAP_SECONDS,
-    MAX_OVERLAP_SECONDS,
-    EndpointDisabled,
-    HeadersNeeded,
-    UnknownType,
-    Webhooks,
-    WebhookTerms,
-)
 from forwarder.operate.command import commands, moment, open_deployment, require_known, text_from
 from forwarder.operate.output import Failed, Shown, Table, WrongUsage, fields_of, more_than
 from forwarder.store.deliveries import DeliveryStatus
@@ -53,7 +45,7 @@ class _Terms:
     asymmetric: Annotated[bool | None, Option("--v1a/--no-v1a")] = None
     description: Annotated[str | None, Option(help="What it is for.")] = None
 
-    def given(self) -> WebhookTerms:
+    def given(self) -> webhooks.WebhookTerms:
         """Raises `WrongUsage`."""
         headers = None if self.headers_file is None else _headers_from(self.headers_file)
         given = {"description": self.description, "asymmetric": self.asymmetric, "headers": headers}
@@ -67,20 +59,20 @@ class _Terms:
                 raise WrongUsage(f"{option} {_EVERY} means all: give it alone.")
             if values:
                 terms[name] = None if values == [_EVERY] else values
-        return cast("WebhookTerms", terms)
+        return cast("webhooks.WebhookTerms", terms)
 
 
 @asynccontextmanager
-async def _open_webhooks() -> AsyncIterator[Webhooks]:
+async def _open_webhooks() -> AsyncIterator[webhooks.Webhooks]:
     """Raises `WrongUsage` if another command line would work, `Failed` if none would."""
     try:
         async with open_deployment() as backend:
             yield await webhooks_of(backend)
-    except (BadHeaders, BadTarget, HeadersNeeded, UnknownType) as error:
+    except (BadHeaders, BadTarget, webhooks.HeadersNeeded, webhooks.UnknownType) as error:
         raise WrongUsage(str(error)) from error
     except UnknownAccount as error:
         raise WrongUsage(f"--account {error}.") from error
-    except (EndpointDisabled, TooManyEndpoints) as error:
+    except (webhooks.EndpointDisabled, TooManyEndpoints) as error:
         raise Failed(str(error)) from error
 
 
@@ -161,8 +153,8 @@ def _headers_from(file: Path) -> dict[str, str]:
 async def rotate(
     endpoint_id: _Id,
     overlap: Annotated[
-        int, Option(min=0, max=MAX_OVERLAP_SECONDS, help="How many seconds the old secret signs as well.")
-    ] = DEFAULT_OVERLAP_SECONDS,
+        int, Option(min=0, max=webhooks.MAX_OVERLAP_SECONDS, help="How many seconds the old secret signs as well.")
+    ] = webhooks.DEFAULT_OVERLAP_SECONDS,
     workspace: _OfWorkspace = None,
 ) -> Shown:
     """Replace a webhook's secret and print the new one, which is shown only this once."""

@@ -11,21 +11,8 @@ from typer import Argument, Option
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import commands, open_deployment, parsed, require_known
 from forwarder.operate.output import Failed, Shown, WrongUsage, fields_of, listed, picked
+from forwarder.tenancy import port
 from forwarder.tenancy.limits import read_limit
-from forwarder.tenancy.port import (
-    DEFAULT_SCOPES,
-    SCOPES,
-    ApiKey,
-    KeyTerms,
-    KnownKey,
-    NotKnown,
-    Workspace,
-    read_expiry,
-    read_networks,
-    read_scopes,
-    write_networks,
-    write_scopes,
-)
 
 _COLUMNS: Final = ("id", "accounts", "keys", "webhooks", "rate", "createdAt")
 _FORM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
@@ -93,13 +80,13 @@ async def remove(
     return Shown(result, f"Workspace {workspace_id} would be removed, and {found.keys} keys with it; --yes removes.")
 
 
-async def _known(backend: Backend, workspace_id: str) -> Workspace:
+async def _known(backend: Backend, workspace_id: str) -> port.Workspace:
     if found := await backend.tenancy.workspaces(workspace_id):
         return found[0]
-    raise NotKnown(f"There is no workspace {workspace_id!r}.")
+    raise port.NotKnown(f"There is no workspace {workspace_id!r}.")
 
 
-def _row(workspace: Workspace) -> dict[str, Any]:
+def _row(workspace: port.Workspace) -> dict[str, Any]:
     rate = None if workspace.limit is None else str(workspace.limit)
     return picked(workspace, "id accounts keys webhooks") | {"rate": rate, "createdAt": workspace.created_at}
 
@@ -129,8 +116,8 @@ class _Terms:
         list[str] | None,
         Option(
             metavar="SCOPE",
-            help=f"What it may do: {', '.join(SCOPES)}; several with commas, or again. "
-            f"[default for a new key: {write_scopes(DEFAULT_SCOPES).replace(' ', ',')}]",
+            help=f"What it may do: {', '.join(port.SCOPES)}; several with commas, or again. "
+            f"[default for a new key: {port.write_scopes(port.DEFAULT_SCOPES).replace(' ', ',')}]",
         ),
     ] = None
     expires: Annotated[str | None, Option(metavar="WHEN")] = None
@@ -138,15 +125,17 @@ class _Terms:
     rate: Annotated[str | None, Option(metavar="RATE")] = None
     name: Annotated[str | None, Option("--name", metavar="TEXT")] = None
 
-    def given(self) -> KeyTerms:
+    def given(self) -> port.KeyTerms:
         """Raises `WrongUsage`."""
-        terms = KeyTerms()
+        terms = port.KeyTerms()
         if self.scope:
-            terms["scopes"] = parsed("--scope", read_scopes, self.scope)
+            terms["scopes"] = parsed("--scope", port.read_scopes, self.scope)
         if self.expires is not None:
-            terms["expires_at"] = parsed("--expires", lambda text: read_expiry(text, datetime.now(UTC)), self.expires)
+            terms["expires_at"] = parsed(
+                "--expires", lambda text: port.read_expiry(text, datetime.now(UTC)), self.expires
+            )
         if self.networks:
-            terms["networks"] = parsed("--from", read_networks, self.networks)
+            terms["networks"] = parsed("--from", port.read_networks, self.networks)
         if self.rate is not None:
             terms["limit"] = None if self.rate == _DEFAULT else parsed("--rate", read_limit, self.rate)
         if self.name is not None:
@@ -166,7 +155,7 @@ async def add_key(workspace: str, test: bool = False, *, terms: _Terms) -> Shown
     given = terms.given()
     async with open_deployment() as backend:
         key, token = await backend.tenancy.add_key(workspace, test=test, **given)
-    kind, may = "Test key" if test else "Key", write_scopes(key.scopes).replace(" ", ", ")
+    kind, may = "Test key" if test else "Key", port.write_scopes(key.scopes).replace(" ", ", ")
     return Shown(
         {"id": key.id, "token": token, "test": key.test, **_terms_of(key)},
         f"{kind} {key.id} for workspace {workspace}, for {may}. Its token, which is not shown again:\n{token}",
@@ -199,17 +188,17 @@ async def revoke(key_id: _KeyId) -> Shown:
     return Shown({"id": key_id, "revoked": True}, f"Key {key_id} is revoked.")
 
 
-def _terms_of(key: ApiKey) -> dict[str, Any]:
+def _terms_of(key: port.ApiKey) -> dict[str, Any]:
     return {
         "name": key.name,
-        "scopes": write_scopes(key.scopes).split(),
+        "scopes": port.write_scopes(key.scopes).split(),
         "rate": None if key.limit is None else str(key.limit),
-        "from": write_networks(key.networks).split(),
+        "from": port.write_networks(key.networks).split(),
         "expiresAt": key.expires_at,
     }
 
 
-def _key_row(known: KnownKey) -> dict[str, Any]:
+def _key_row(known: port.KnownKey) -> dict[str, Any]:
     about = picked(known, "id=key.id workspace=key.workspace_id test=key.test createdAt lastUsedAt=used_at revokedAt")
     return about | _terms_of(known.key)
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from forwarder.operate.output import Shown
+from forwarder.operate.output import Failed, Shown
 from forwarder.operate.submissions.bulk import (
-    CannotRepair,
     OnDone,
     Outcome,
     Plan,
@@ -149,7 +148,7 @@ async def test_one_that_cannot_be_repaired_does_not_stop_the_others_and_an_outag
     async def repair(number: int) -> bool:
         match number:
             case 2:
-                raise CannotRepair("not this one")
+                raise Failed("not this one")
             case 5:
                 raise StoreUnavailable("away")
         done.append(number)
