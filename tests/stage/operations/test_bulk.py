@@ -76,7 +76,7 @@ async def test_what_only_a_search_matched_is_skipped_and_what_was_named_is_refus
     nothing = {"rsv_3": "CONFIRMED: nothing is left to do"}
     plan = Plan(["rsv_1"], ["rsv_2"], nothing)
 
-    async def repair(_stop: Stop, _on_done: OnDone) -> Outcome:
+    async def repair(*, stop: Stop, on_done: OnDone) -> Outcome:
         return Outcome(done=1)
 
     async def shown(plan: Plan[str]) -> Shown:
