@@ -127,7 +127,6 @@ class BacklogMetrics:
         await self._clock.sleep(LOOK_SECONDS)
 
     def clear(self) -> None:
-        """Clears the metrics."""
         self._read_at.clear()
         for gauge in (*_WORK_GAUGES, *_LAG_GAUGES, metrics.STANDING_READ_AT):
             gauge.replace({})

@@ -125,7 +125,6 @@ class TopicCheck:
         return moved
 
     async def accept(self, audit: Audit) -> None:
-        """Accepts the topics as they are. Audited."""
         async with audit.operation("topics.accept_loss", target=self._topic):
             await self._store.accept()
 

@@ -109,7 +109,6 @@ class RecoveryCheck:
             return None
 
     async def unknown(self, submissions: Mapping[tuple[int, int], Submission]) -> Mapping[tuple[int, int], Submission]:
-        """The submissions among these that the store does not have."""
         known = await self.known({each.request_id for each in submissions.values()}) if submissions else ()
         unknown = {place: each for place, each in submissions.items() if each.request_id not in known}
         purged = await self.purged_before() if unknown else None
@@ -138,7 +137,6 @@ class RecoveryCheck:
         return found
 
     async def behind(self, outcomes: Sequence[PublishedOutcome]) -> Sequence[PublishedOutcome]:
-        """The outcomes among these that the store has not recorded."""
         known = await self.store.standing({each.request_id for each in outcomes}) if outcomes else {}
         behind = [
             each for each in outcomes if each.request_id not in known or known[each.request_id].revision < each.revision

@@ -122,7 +122,6 @@ _EXPLAINS: Final = frozenset({"log", "store", "store_in_step_with_topics", "keys
 
 
 def _processes(status: "DeploymentStatus") -> _Seen:
-    """Failing checks, needed roles without a live process, and other processes that were killed."""
     every = () if status.store is None else status.store.processes
     live = [each for each in every if not each.silent(status.at)]
     met = {
@@ -157,7 +156,6 @@ def _processes(status: "DeploymentStatus") -> _Seen:
 
 
 def _log(status: "DeploymentStatus") -> _Seen:
-    """Topics, and what groups have not read."""
     if status.log is None:
         return
     if status.log.missing:
@@ -196,7 +194,6 @@ _SET_ASIDE: Final = {INTERNAL_ERROR: "ContainedFaults", UNDECODABLE: "Unreadable
 
 
 def _store(status: "DeploymentStatus") -> _Seen:
-    """Tables, secrets, failures, messages that nobody has acknowledged, and numbers that should be 0."""
     store = status.store
     if store is None:
         return

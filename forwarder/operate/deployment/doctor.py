@@ -58,7 +58,6 @@ class Checked:
     clock: Clock
 
     async def revisions(self) -> tuple[Sequence[str], bool]:
-        """Those of the tables, and whether this version accepts them."""
         return await applied_revisions(self.engine), await is_current(self.engine)
 
     async def database_time(self) -> datetime:

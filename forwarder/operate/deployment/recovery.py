@@ -410,7 +410,6 @@ def _lost_in_words(lost: TopicLost) -> Iterator[str]:
 
 
 async def _run(backend: Backend, *, since: datetime | None, dry_run: bool) -> Recovered:
-    """Runs a `Recovery`: see `Recovery.run`."""
     kinds = registered().kinds
 
     def target(account: Account) -> str:

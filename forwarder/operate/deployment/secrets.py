@@ -77,7 +77,6 @@ class Secrets:
         return None if active is None else active.id
 
     async def reseal(self) -> Mapping[str, sealing.Resealed]:
-        """Reseals everything that other secrets seal to the active one."""
         known = await self._registry.known()
         sealing.check_secrets(self._held, known)
         keyring, active = sealing.Keyring(self._held), sealing.active_of(known)

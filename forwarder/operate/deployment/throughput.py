@@ -153,7 +153,6 @@ class PmsState:
 
     @property
     def breaker(self) -> str:
-        """One word: closed, open, or open at some."""
         if not self.left_alone:
             return _CLOSED
         return "open" if self.left_alone == self.workers else f"open at {self.left_alone} of {self.workers}"

@@ -134,7 +134,6 @@ class TopicCopy:
             yield batch
 
     def decided(self) -> Iterator[Submitted]:
-        """The submissions that have an outcome which the store lacks."""
         return self._submitted("NOT r.cancels AND o.rowid IS NOT NULL")
 
     def replays(self) -> Iterator[Submitted]:

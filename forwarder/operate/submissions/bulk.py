@@ -116,8 +116,17 @@ async def _run(
 RequestIds = Annotated[
     list[str] | None, Argument(metavar="REQUEST_ID...", help="Only these, by the requestId of their 202: rsv_….")
 ]
-DryRun = Annotated[bool, Option("--dry-run", help="Only show what would be done, and what is refused.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Skip the confirmation prompt. Without a terminal there is none.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """Whether a repair of many is made at once, asked for, or only shown.
+
+    dry_run: Only show what would be done, and what is refused."""
+
+    dry_run: bool = False
+    yes: Yes = False
 
 
 async def selected(
@@ -157,17 +166,16 @@ async def carry_out(
     plan: Plan[T],
     groups: Iterable[Mapping[str, str]],
     repair: Callable[..., Awaitable[Outcome]],
+    consent: Consent,
     *,
     done: str,
     question: str,
-    dry_run: bool,
-    yes: bool,
     planned: str | None = None,
 ) -> Shown:
-    """Asks, calls `repair` with `stop` and `on_done`, and shows the result. `done`, `planned`: what is done, in words. With
-    `dry_run` it only shows how many of each of `groups` would be repaired, and how many are refused or skipped for which reason."""
+    """Asks, calls `repair` with `stop` and `on_done`, and shows the result. `done`, `planned`: what is done, in words. A dry run
+    only shows how many of each of `groups` would be repaired, and how many are refused or skipped for which reason."""
     skipped = [f"{count} skipped ({why})" for why, count in Counter(plan.skipped.values()).items()]
-    if dry_run:
+    if consent.dry_run:
         counts = Counter(tuple(group.items()) for group in groups)
         rows: list[dict[str, Any]] = [{**dict(group), "count": count} for group, count in sorted(counts.items())]
         others = [f"{len(plan.settled)} already are"] if plan.settled else []
@@ -178,7 +186,7 @@ async def carry_out(
             text.insert(0, Table(rows, [*rows[0]]))
         numbers = {"selected": len(plan.chosen), "groups": rows, "already": len(plan.settled)}
         return Shown({"dryRun": True, **numbers, "refused": plan.refused, "skipped": plan.skipped}, text)
-    agreed(question, yes=yes)
+    agreed(question, yes=consent.yes)
     with stop_on_signal() as stop, progress(len(plan.chosen), "Repairing") as on_done:
         outcome = await repair(stop=stop, on_done=on_done)
     refused, already = {**plan.refused, **outcome.failed}, outcome.already + len(plan.settled)
@@ -237,9 +245,7 @@ async def make_due(
     return await _run(plan.chosen, repair, _AT_ONCE, stop, on_done)
 
 
-async def retry(
-    request_ids: RequestIds = None, *, filters: Filters, dry_run: DryRun = False, yes: Yes = False
-) -> Shown:
+async def retry(request_ids: RequestIds = None, *, filters: Filters, consent: Consent) -> Shown:
     """Make submissions that wait for their next try due now: pushes, look-ups, and cancellations in the PMS.
 
     Paused accounts, rate limits and breakers still apply, and a push that may have reached its PMS still waits first. Submissions
@@ -249,15 +255,10 @@ async def retry(
     async with open_deployment() as backend:
         found, unknown = await selected(backend, request_ids or [], query)
         plan = plan_retry(found, now=iso(backend.clock.now())).of_selection(request_ids or [], unknown)
-        return await carry_out(
-            plan,
-            groups_of(plan.chosen),
-            partial(make_due, plan, backend.repairs, backend.clock, backend.audit),
-            done="made due",
-            question=f"Make {len(plan.chosen)} due now?",
-            dry_run=dry_run,
-            yes=yes or bool(request_ids),
-        )
+        making = partial(make_due, plan, backend.repairs, backend.clock, backend.audit)
+        consent = replace(consent, yes=consent.yes or bool(request_ids))
+        question = f"Make {len(plan.chosen)} due now?"
+        return await carry_out(plan, groups_of(plan.chosen), making, consent, done="made due", question=question)
 
 
 # --- cancelling, by the same path as a caller ---
@@ -342,8 +343,7 @@ async def cancel(
     why: Annotated[str | None, Option("--reason", help="The reason, which the callers can read.")] = None,
     *,
     filters: _CancelFilters,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    consent: Consent,
 ) -> Shown:
     """Cancel submissions: pending ones are not sent, confirmed ones are cancelled in their PMS. Asking twice cancels once.
 
@@ -355,7 +355,7 @@ async def cancel(
     query = filters.query()
     async with open_deployment() as backend:
         cancellations = Cancellations(backend, await backend.signer())
-        if request_ids is not None and len(request_ids) == 1 and query == SubmissionQuery() and not dry_run:
+        if request_ids is not None and len(request_ids) == 1 and query == SubmissionQuery() and not consent.dry_run:
             (one,) = request_ids
             status = await cancellations.request(one, why)
             if status is None:
@@ -366,13 +366,7 @@ async def cancel(
         found, unknown = await selected(backend, request_ids or [], query)
         plan = plan_cancel(found).of_selection(request_ids or [], unknown)
         chosen = {*plan.chosen}
-        return await carry_out(
-            plan,
-            groups_of([each for each in found if each.request_id in chosen]),
-            partial(cancellations.run, plan, why),
-            done="asked to be cancelled",
-            planned="cancelled",
-            question=f"Cancel {len(plan.chosen)}? What was made is cancelled in its PMS.",
-            dry_run=dry_run,
-            yes=yes,
-        )
+        groups = groups_of([each for each in found if each.request_id in chosen])
+        question = f"Cancel {len(plan.chosen)}? What was made is cancelled in its PMS."
+        words = {"done": "asked to be cancelled", "planned": "cancelled", "question": question}
+        return await carry_out(plan, groups, partial(cancellations.run, plan, why), consent, **words)

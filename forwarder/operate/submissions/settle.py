@@ -19,7 +19,7 @@ from typer import Argument, Option
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import commands, open_deployment, text_from
 from forwarder.operate.output import Failed, Shown, WrongUsage
-from forwarder.operate.submissions.bulk import DryRun, OnDone, Outcome, Plan, Yes, cancel, carry_out, retry, run_each
+from forwarder.operate.submissions.bulk import Consent, OnDone, Outcome, Plan, cancel, carry_out, retry, run_each
 from forwarder.operate.submissions.look_up import look_up
 from forwarder.operate.submissions.search import list_submissions, not_found, show_history, status_after
 from forwarder.oversight.audit import Audit
@@ -259,13 +259,9 @@ class Settlements:
 
 
 def _is_so(settlement: Settlement, summary: SubmissionSummary) -> bool:
-    match settlement.decision:
-        case Decision.CONFIRMED:
-            return summary.status is Status.CONFIRMED and summary.pms_reservation_id == settlement.pms_reservation_id
-        case Decision.REJECTED:
-            return summary.status is Status.REJECTED
-        case Decision.NOT_MADE:
-            return summary.status is Status.PENDING
+    as_decided = {Decision.CONFIRMED: Status.CONFIRMED, Decision.REJECTED: Status.REJECTED}
+    same = settlement.decision is not Decision.CONFIRMED or summary.pms_reservation_id == settlement.pms_reservation_id
+    return same and summary.status is as_decided.get(settlement.decision, Status.PENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,19 +291,15 @@ async def settle(
     request_id: Annotated[str | None, Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")] = None,
     *,
     found: _Finding,
-    file: Annotated[
-        Path | None,
-        Option(
-            help="Settle many: CSV with the columns requestId, decision (confirmed, not_made, rejected), pmsReservationId and "
-            "reason, or JSON with such members, an object a line; - is standard input."
-        ),
-    ] = None,
+    file: Path | None = None,
     by: Annotated[str, Option(help="Who checked the PMS, for the audit trail.")] = "",
     note: Annotated[str, Option(help="A note for the audit trail, such as a ticket.")] = "",
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    consent: Consent,
 ) -> Shown:
-    """Settle submissions that are IN_DOUBT. Check the PMS first: your decision is not verified."""
+    """Settle submissions that are IN_DOUBT. Check the PMS first: your decision is not verified.
+
+    file: Settle many: CSV with the columns requestId, decision (confirmed, not_made, rejected), pmsReservationId and reason, or
+        JSON with such members, an object a line; - is standard input."""
     for option, value in (("--by", by), ("--note", note)):
         if len(value) > _MAX_NOTE or "\0" in value:
             raise WrongUsage(f"{option} has at most {_MAX_NOTE} characters, and not the character U+0000.")
@@ -315,7 +307,7 @@ async def settle(
         if request_id is None:
             raise WrongUsage("Say which submission, by its REQUEST_ID, or give --file.")
         decision, text = found.decision()
-        if dry_run:
+        if consent.dry_run:
             raise WrongUsage("--dry-run goes with --file.")
         async with open_deployment() as backend:
             repair = Repair(backend.repairs, backend.clock, backend.audit, by=by, note=note)
@@ -340,15 +332,9 @@ async def settle(
         repair = Repair(backend.repairs, backend.clock, backend.audit, by=by, note=note)
         settling = Settlements(repair, backend.overview, backend.directory)
         plan = await settling.plan(settlements)
-        return await carry_out(
-            plan,
-            ({"decision": each.decision.value} for each in plan.chosen),
-            partial(settling.run, plan),
-            done="settled",
-            question=f"Settle {len(plan.chosen)}?",
-            dry_run=dry_run,
-            yes=yes,
-        )
+        groups = ({"decision": each.decision.value} for each in plan.chosen)
+        question = f"Settle {len(plan.chosen)}?"
+        return await carry_out(plan, groups, partial(settling.run, plan), consent, done="settled", question=question)
 
 
 async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:

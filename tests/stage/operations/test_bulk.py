@@ -7,6 +7,7 @@ import pytest
 
 from forwarder.operate.output import Failed, Shown
 from forwarder.operate.submissions.bulk import (
+    Consent,
     OnDone,
     Outcome,
     Plan,
@@ -80,7 +81,7 @@ async def test_what_only_a_search_matched_is_skipped_and_what_was_named_is_refus
         return Outcome(done=1)
 
     async def shown(plan: Plan[str]) -> Shown:
-        return await carry_out(plan, [], repair, done="made due", question="", dry_run=dry_run, yes=True)
+        return await carry_out(plan, [], repair, Consent(dry_run, yes=True), done="made due", question="")
 
     searched = await shown(plan.of_selection([], []))
     assert searched.failed is None
