@@ -194,8 +194,7 @@ BATCH = 50
 _PAUSE_SECONDS = 0.05
 _REST = 9
 _SWEEP_SECONDS = 900.0
-_REMOVED_FOR = timedelta(hours=1)
-"""How long deliveries of a removed endpoint are kept; no API shows them."""
+_REMOVED_FOR = timedelta(hours=1)  # how long deliveries of a removed endpoint are kept; no API shows them
 
 
 class RetentionSweeper:

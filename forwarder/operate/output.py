@@ -26,8 +26,7 @@ from forwarder.process.printable import OBEYED, printable
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of a table.")]
 
-_UNBOUNDED = 1000
-"""Columns whose values people copy: a terminal wraps them instead of truncating."""
+_UNBOUNDED = 1000  # columns whose values people copy: a terminal wraps them instead of truncating
 
 
 class Failed(Exception):

@@ -30,12 +30,10 @@ LATE: Final = timedelta(minutes=1)
 """Lag, or a due and untouched row, older than this is reported."""
 OLD: Final = timedelta(minutes=30)
 """A submission that is pending for longer is reported."""
-_EVERYTHING: Final = "up"
-"""The role of a process with all stages."""
+_EVERYTHING: Final = "up"  # the role of a process with all stages
 _MAX_ACCOUNTS_NAMED: Final = 5
 
-_Seen = Iterator[tuple[str, Mapping[str, Any]]]
-"""The name of each condition that is met, and the values of its texts."""
+_Seen = Iterator[tuple[str, Mapping[str, Any]]]  # the name of each condition that is met, and the values of its texts
 
 
 class Severity(StrEnum):

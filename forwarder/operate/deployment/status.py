@@ -43,8 +43,7 @@ from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.tenancy.sql.secrets import SqlSecrets, load_sealing_keys
 from forwarder.topics.port import Log, TopicState
 
-_EXPLAINED: Final = 50
-"""For how many accounts, those with the most work, the reasons of pending submissions are read."""
+_EXPLAINED: Final = 50  # for how many accounts, those with the most work, the reasons of pending submissions are read
 
 T = TypeVar("T")
 
@@ -222,8 +221,7 @@ async def _within(seconds: float, reading: Coroutine[Any, Any, T]) -> tuple[T | 
 # --- the page ---
 
 _FINDINGS: Final = 8
-_ACCOUNTS: Final = 8
-"""How many accounts a terminal's page shows; a pipe gets all of them."""
+_ACCOUNTS: Final = 8  # how many accounts a terminal's page shows; a pipe gets all of them
 
 _ACCOUNT: Final = (
     "id=account_id state=state pending=work.pending oldestPendingAt=work.oldest_pending_at "

@@ -32,8 +32,7 @@ _SHOWN: Final = frozenset(
     """.split()
 )
 """Members that identify neither a guest nor a card. All others are hidden."""
-_HEADERS_HIDDEN: Final = frozenset({"dlt-exception-message"})
-"""A PMS's own words, which may quote the guest."""
+_HEADERS_HIDDEN: Final = frozenset({"dlt-exception-message"})  # a PMS's own words, which may quote the guest
 _MAX_TEXT: Final = 300
 _MAX_READ: Final = 1_000
 

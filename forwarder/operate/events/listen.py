@@ -43,8 +43,7 @@ from forwarder.webhooks.sender import open_sender
 
 _SECONDS: Final = 10.0
 _MAX_PROBLEM_BYTES: Final = 64 * 1024
-_MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
-"""Larger than any page of 200 records."""
+_MAX_PAGE_BYTES: Final = 64 * 1024 * 1024  # larger than any page of 200 records
 
 
 class ApiFault(Exception):
@@ -120,8 +119,7 @@ _OVERLAP: Final = timedelta(minutes=10)
 """How far each poll reaches back before the previous one: clocks differ, and a change becomes visible shortly after its time."""
 
 
-_Found = Sequence[tuple[str, Mapping[str, Any]]]
-"""Accounts and their records, in order of change."""
+_Found = Sequence[tuple[str, Mapping[str, Any]]]  # accounts and their records, in order of change
 
 
 @dataclass(slots=True)

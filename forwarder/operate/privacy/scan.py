@@ -25,8 +25,7 @@ MAX_HITS_LISTED: Final = 1_000
 """Per place. Further hits are only counted."""
 
 _CHUNK: Final = 1024 * 1024
-_OVERLAP: Final = 1024
-"""Longer than any value that is searched for."""
+_OVERLAP: Final = 1024  # longer than any value that is searched for
 
 Look = Callable[[str], Collection[str]]
 """Finds kinds of sensitive data in a text."""

@@ -29,8 +29,7 @@ from forwarder.topics.port import Publisher
 from forwarder.topics.signing import MessageSigner
 
 _AT_ONCE: Final = 200
-_NAMED: Final = 50
-"""How many request ids an audit entry names."""
+_NAMED: Final = 50  # how many request ids an audit entry names
 _PAGE: Final = 1000
 _LISTED: Final = 10
 

@@ -25,8 +25,7 @@ from forwarder.topics.port import LogUnavailable, Message, Publisher
 from forwarder.topics.signing import MessageSigner
 
 _LETTERS_NAMED = 50
-_STEPS_A_SECOND = 10
-"""How often letters are published; those of one step are published together."""
+_STEPS_A_SECOND = 10  # how often letters are published; those of one step are published together
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,7 @@ _OLD_PUSHES_WITHIN: Final = timedelta(hours=1)
 """Until they know of a change, workers push with the old address and credential: for some seconds after its commit, which may wait
 for a standby. Generous, as it vouches for no other PMS: a change without `same_pms` ends it."""
 
-_KNOWN_WITHIN: Final = timedelta(seconds=10)
-"""How long workers may know an account as it was before a change."""
+_KNOWN_WITHIN: Final = timedelta(seconds=10)  # how long workers may know an account as it was before a change
 
 PUBLISHED: Final = "published"
 """In place of a rate: the published limit of the account's kind of PMS."""
