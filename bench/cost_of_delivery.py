@@ -42,9 +42,9 @@ from forwarder.process.token_bucket import Loan, LoanRequest, SharedBucket
 from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.checks.plausibility import plausibility
 from forwarder.reservation.submission import RequestIds
+from forwarder.store.deployment import SqlLender
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
-from forwarder.store.rate_loans import SqlLender
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.access import Caller

@@ -15,11 +15,11 @@ _DIALECT = make_url("postgresql+asyncpg://").get_dialect()()
 async def generic_plan(connection: asyncpg.Connection, statement: Executable, parameters: Mapping[str, Any]) -> str:
     """`EXPLAIN (ANALYZE, BUFFERS)` of that plan, carried out twice and shown once, so that what it reads is in memory. A plain
     EXPLAIN would show the plan for these very parameters, which is another."""
-    asked = driver_statement(statement, _DIALECT)
-    values = ", ".join(map(_literal, asked.values(parameters)))
+    text, in_order = driver_statement(statement, _DIALECT)
+    values = ", ".join(map(_literal, in_order(parameters)))
     told = {**READING, "jit": "off", "max_parallel_workers_per_gather": "0"}
     await connection.execute("; ".join(f"SET {name} = {value}" for name, value in told.items()))
-    await connection.execute(f"PREPARE looked_up AS {asked.text}")
+    await connection.execute(f"PREPARE looked_up AS {text}")
     try:
         explain = f"EXPLAIN (ANALYZE, BUFFERS) EXECUTE looked_up({values})"
         await connection.execute(explain)

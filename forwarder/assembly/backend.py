@@ -19,11 +19,10 @@ from forwarder.process.data_dir import make_private, secret_in
 from forwarder.reservation.submission import RequestIds, shadow_id
 from forwarder.settings import BadSettings, Distributed, Embedded, Settings
 from forwarder.simulator.sites import SITES
-from forwarder.store.audit_trail import AuditTrail
+from forwarder.store.deployment import AuditTrail
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import Overview
-from forwarder.store.migrate import migrate, require_current
-from forwarder.store.roles import make_roles
+from forwarder.store.migrate import make_roles, migrate, require_current
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.access import Access, BadTokens
 from forwarder.tenancy.port import Account, Sealer, TenancyUnavailable

@@ -7,8 +7,7 @@ from forwarder.operate.tenants.accounts import NotEncrypted
 from forwarder.process.data_dir import AlreadyRunning, NotPrivate
 from forwarder.settings import BadSettings
 from forwarder.store.engine import UnusableDatabase
-from forwarder.store.migrate import NotMigrated
-from forwarder.store.roles import CannotMakeRoles
+from forwarder.store.migrate import CannotMakeRoles, NotMigrated
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.texts import NotReadable
 from forwarder.tenancy.port import AlreadyExists, ChangedMeanwhile, InUse, NotKnown, TenancyUnavailable

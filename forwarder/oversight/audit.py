@@ -25,7 +25,7 @@ from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import LogUnavailable
 
 if TYPE_CHECKING:
-    from forwarder.store.audit_trail import AuditTrail
+    from forwarder.store.deployment import AuditTrail
 
 _log = structlog.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""The entries of the audit trail, as it takes and returns them; `audit_trail` stores them."""
+"""The entries of the audit trail, as it takes and returns them."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, cast
 
-import asyncpg
 from sqlalchemy import CursorResult, Executable, Row
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
@@ -23,9 +22,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.process.enlistment import to_be_written
 from forwarder.store.engine import (
     DriverError,
-    DriverStatement,
     PostgresqlEngine,
-    Sessions,
+    broke,
     driver_statement,
     identity_of,
     sqlstate_of,
@@ -59,7 +57,6 @@ class Database:
         # A single statement is its own transaction: not beginning one saves PostgreSQL two round trips.
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT") if postgresql else engine
         self._reading = self._single if postgresql else engine.execution_options(postgresql_readonly=True)
-        self._sessions = engine.sessions if isinstance(engine, PostgresqlEngine) else None
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -85,11 +82,22 @@ class Database:
         async with self._begun(self._reading) as connection:
             return _rows(await connection.execute(statement, parameters))
 
+    async def scalar(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Any:
+        """The first column of the first row that `statement` reads; None if there is no row."""
+        rows = await self.read(statement, parameters)
+        return rows[0][0] if rows else None
+
     def lookup(self, statement: Executable) -> Lookup:
         """Like `read`, for a frequent statement: on PostgreSQL it is compiled here, once, and run by the driver alone."""
-        if self._sessions is None:
+        if not isinstance(self._engine, PostgresqlEngine):
             return partial(self.read, statement)
-        return partial(_fetch, self._sessions, driver_statement(statement, self._engine.dialect))
+        sessions, (text, values) = self._engine.sessions, driver_statement(statement, self._engine.dialect)
+
+        async def fetch(parameters: Mapping[str, Any]) -> Sequence[Any]:
+            with outages_translated():
+                return await sessions.fetch(text, values(parameters))
+
+        return fetch
 
     @asynccontextmanager
     async def _begun(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
@@ -100,11 +108,6 @@ class Database:
         except StoreFull:
             identity_of(self._engine).refusals += 1
             raise
-
-
-async def _fetch(sessions: Sessions, statement: DriverStatement, parameters: Mapping[str, Any]) -> Sequence[Any]:
-    with outages_translated():
-        return await sessions.fetch(statement.text, statement.values(parameters))
 
 
 def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
@@ -120,18 +123,10 @@ _NOT_LET_IN = "28"  # not this user, or not with this password or certificate
 _OUTAGE_SQLITE_CODES = frozenset({5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 26})
 _SQLITE_LACKS = re.compile("no such |.* has no column ")  # a table or column; it has no code of its own
 
-_VALUE_SQLSTATES = (
-    "22",  # data exception: no such character, number or date
-    "54",  # over a limit: too long for its index
-)
-
 _SQLITE_TOO_BIG = 18
 
-_ROW_SQLSTATES = (
-    *_VALUE_SQLSTATES,
-    "21",  # more than one row where one was asked for
-    "23",  # a constraint
-)
+_VALUE_SQLSTATES = ("22", "54")  # no such character, number or date; over a limit, too long for its index
+_ROW_SQLSTATES = (*_VALUE_SQLSTATES, "21", "23")  # more than one row where one was asked for; a constraint
 """SQLSTATEs (prefixes) of errors that rows cause. All other errors of PostgreSQL mean that it cannot serve us now: it is down or
 full, the process lacks a privilege, or the tables are not the ones of this version of the forwarder."""
 
@@ -155,12 +150,9 @@ def outages_translated() -> Iterator[None]:
             raise Unstorable(type(cause).__name__) from error
         raise
     except DriverError as error:
-        # A connection that broke unnoticed: asyncpg reports it as closed, or a message that it cannot parse. Its errors about
-        # argument values are ValueErrors as well.
-        broke = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
-        if not (broke and not isinstance(error, ValueError)) and not _says_outage(error):
-            raise
-        raise _outage(error) from error
+        if broke(error) or _says_outage(error):
+            raise _outage(error) from error
+        raise
 
 
 def _outage(error: BaseException) -> StoreUnavailable:

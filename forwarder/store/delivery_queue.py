@@ -36,9 +36,11 @@ from forwarder.store.sql import (
     distinct,
     insert_into,
     key_among,
+    literal,
     locked,
     same_key,
 )
+from forwarder.store.tables import PENDING
 from forwarder.store.tables import webhook_deliveries as table
 
 _row = table.c
@@ -46,11 +48,8 @@ _now = sa.bindparam("now", type_=Moment())
 _endpoint: sa.BindParameter[str] = sa.bindparam("endpoint")
 _limit = sa.bindparam("limit", type_=sa.Integer)
 _pending = _row.due_at.is_not(None)
-PENDING: sa.ColumnClause[str] = sa.literal_column("'PENDING'")
-DELIVERED: sa.ColumnClause[str] = sa.literal_column("'DELIVERED'")
+_DELIVERED: Final = literal("DELIVERED")
 MAX_ATTEMPTS_KEPT: Final = 20
-_NOT_DELIVERED = (DeliveryStatus.FAILED.value, DeliveryStatus.STOPPED.value)
-
 _TYPE = _row.event_type.label("type")
 _DUE = (
     *columns_of(table, "id endpoint_id event_id body retrying_since tries attempts trace"),
@@ -64,8 +63,7 @@ class Deliveries:
     """The deliveries of all endpoints, shared by any number of notifiers. Raises `StoreUnavailable`.
 
     A claimed delivery belongs to its claimant until the claim expires, by the clocks of those who ask; then it is due again, and
-    may be posted twice, which receivers recognise by the event's id.
-    """
+    may be posted twice, which receivers recognise by the event's id."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
@@ -80,9 +78,7 @@ class Deliveries:
         """Store each, due at once, unless its endpoint already has a delivery of that event; the ids of the new ones, in order."""
         if not deliveries:
             return ()
-        rows = [
-            {"position": position, "event_type": each.type, **asdict(each)} for position, each in enumerate(deliveries)
-        ]
+        rows = [{"position": at, "event_type": each.type, **asdict(each)} for at, each in enumerate(deliveries)]
         queued = await self._database.run(queue(self._database.dialect), {BATCH: as_batch(rows), "now": now})
         return sorted(row.id for row in queued)
 
@@ -93,10 +89,8 @@ class Deliveries:
         """Claim up to `limit` due deliveries of the endpoint until `until`, oldest due first."""
         asked = {"endpoint": endpoint_id, "now": now, "until": until, "limit": limit}
         rows = await self._database.run(claim(), asked)
-        return [
-            DueDelivery(**{**row._mapping, "attempts": _attempts_of(row.attempts)})
-            for row in sorted(rows, key=lambda row: row.id)
-        ]
+        due = [DueDelivery(**{**row._mapping, "attempts": _attempts_of(row.attempts)}) for row in rows]
+        return sorted(due, key=lambda each: each.id)
 
     async def record(self, tried: Sequence[TriedDelivery]) -> None:
         """Records results of claimed deliveries. Skips deliveries that were claimed again or put back since; one that was stopped
@@ -131,11 +125,8 @@ class Deliveries:
         return len(await self._database.run(pending.values(values).returning(_row.id)))
 
     async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
-        delivered = (_row.endpoint_id == endpoint_id, _row.status == DELIVERED, _row.ended_at >= moment)
-        wanted = sa.select(_row.id).where(*delivered).order_by(_row.id.desc()).limit(ONE)
-        return bool(await self._database.read(wanted))
-
-    # --- the log, for an endpoint's owner to read and put back ---
+        delivered = (_row.endpoint_id == endpoint_id, _row.status == _DELIVERED, _row.ended_at >= moment)
+        return bool(await self._database.read(sa.select(_row.id).where(*delivered).order_by(_row.id.desc()).limit(ONE)))
 
     async def entries(
         self,
@@ -149,21 +140,22 @@ class Deliveries:
     ) -> Sequence[DeliveryEntry]:
         """Entries with ids below `before`, newest first; with `after`, the next ones above that id. `tried`: only those that were
         posted at least once, which must skip waiting ones."""
-        wanted = sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id)
+        wanted = sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id).limit(limit)
         if tried:
-            wanted = wanted.where(_row.attempts != sa.literal_column("'[]'"))
+            wanted = wanted.where(_row.attempts != literal("[]"))
         if status is not None:
             wanted = wanted.where(_row.status == status.value)
         if before is not None:
             wanted = wanted.where(_row.id < before)
         if after is not None:
-            next_newer = wanted.where(_row.id > after).order_by(_row.id).limit(limit)
-            return [entry_of(row) for row in reversed(await self._database.read(next_newer))]
-        return [entry_of(row) for row in await self._database.read(wanted.order_by(_row.id.desc()).limit(limit))]
+            next_newer = await self._database.read(wanted.where(_row.id > after).order_by(_row.id))
+            return [entry_of(row) for row in reversed(next_newer)]
+        return [entry_of(row) for row in await self._database.read(wanted.order_by(_row.id.desc()))]
 
     async def entry(self, endpoint_id: str, delivery_id: int) -> DeliveryEntry | None:
-        wanted = sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id, _row.id == delivery_id)
-        rows = await self._database.read(wanted)
+        rows = await self._database.read(
+            sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id, _row.id == delivery_id)
+        )
         return entry_of(rows[0]) if rows else None
 
     async def about(self, request_id: str) -> Sequence[DeliveryEntry]:
@@ -176,35 +168,23 @@ class Deliveries:
 
     async def put_back_ended(self, endpoint_id: str, *, since: datetime, now: datetime) -> int:
         """The same for all that were queued since `since` and failed or were stopped; how many there were."""
-        ended = (_row.status.in_(_NOT_DELIVERED), _row.created_at >= since)
-        return await self._restart(now, _row.endpoint_id == endpoint_id, *ended)
+        ended = _row.status.in_([DeliveryStatus.FAILED.value, DeliveryStatus.STOPPED.value])
+        return await self._restart(now, _row.endpoint_id == endpoint_id, ended, _row.created_at >= since)
 
     async def _restart(self, now: datetime, *which: sa.ColumnElement[bool]) -> int:
         """Restarts them with new claim numbers, so that a post in flight does not end the new series; returns how many."""
-        values: dict[str, Any] = {
-            "status": DeliveryStatus.PENDING.value,
-            "retrying_since": now,
-            "due_at": now,
-            "ended_at": sa.null(),
-            "tries": ZERO,
-            "claims": _row.claims + 1,
-        }
-        return len(await self._database.run(sa.update(table).where(*which).values(values).returning(_row.id)))
+        values: dict[str, Any] = {"status": PENDING, "retrying_since": now, "due_at": now, "ended_at": sa.null()}
+        restarted = sa.update(table).where(*which).values(values | {"tries": ZERO, "claims": _row.claims + 1})
+        return len(await self._database.run(restarted.returning(_row.id)))
 
 
 @cache
 def queue(dialect: DialectName) -> sa.Executable:
     """Insert those of a batch that their endpoint does not have yet, in the batch's order."""
-    batch = batch_of(
-        sa.column("position", sa.Integer), _row.endpoint_id, _row.event_id, _row.event_type, _row.body, _row.trace
-    )
-    values = {
-        **{name: batch.c[name] for name in ("endpoint_id", "event_id", "event_type", "body", "trace")},
-        "status": PENDING,
-        "created_at": _now,
-        "retrying_since": _now,
-        "due_at": _now,
-    }
+    given = columns_of(table, "endpoint_id event_id event_type body trace")
+    batch = batch_of(sa.column("position", sa.Integer), *given)
+    values: dict[str, Any] = {each.name: batch.c[each.name] for each in given}
+    values |= {"status": PENDING, "created_at": _now, "retrying_since": _now, "due_at": _now}
     # WHERE, because SQLite takes ON CONFLICT after a bare SELECT … FROM for a join condition.
     rows = sa.select(*values.values()).where(ONE > ZERO).order_by(batch.c.position)
     insert = insert_into(dialect, table).from_select(list(values), rows)
@@ -232,11 +212,11 @@ def claim() -> sa.Executable:
 @cache
 def record() -> sa.Executable:
     """Record the results of a batch of claims."""
-    names = ("status", "retrying_since", "due_at", "ended_at", "tries", "attempts")
-    batch = batch_of(_row.id, _row.claims, *(_row[name] for name in names))
-    counts = sa.or_(_row.status == PENDING, batch.c.status == DELIVERED)
+    results = columns_of(table, "status retrying_since due_at ended_at tries attempts")
+    batch = batch_of(_row.id, _row.claims, *results)
+    counts = sa.or_(_row.status == PENDING, batch.c.status == _DELIVERED)
     same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, counts)
-    return sa.update(table).where(*same).values({name: batch.c[name] for name in names})
+    return sa.update(table).where(*same).values({each.name: batch.c[each.name] for each in results})
 
 
 @cache
@@ -267,5 +247,4 @@ def entry_of(row: sa.Row[Any]) -> DeliveryEntry:
 
 
 def _attempts_of(text: str) -> tuple[DeliveryAttempt, ...]:
-    attempts: Sequence[dict[str, Any]] = from_json(text)
-    return tuple(DeliveryAttempt(**attempt) for attempt in attempts)
+    return tuple(DeliveryAttempt(**each) for each in from_json(text))

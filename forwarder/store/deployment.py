@@ -1,23 +1,39 @@
-"""The state of the whole deployment, for operators and metrics: its running processes, and how much work is open.
+"""What belongs to the deployment as a whole: its running processes, how much work is open, the audit trail, and the token buckets
+that all workers share.
 
 Each process updates its row every few seconds, and deletes it when it ends; no other part depends on these rows. The backlog is
-read account by account: each is found from the one before it by one step through an index, and only its open rows are read."""
+read account by account: each is found from the one before it by one step through an index, and only its open rows are read. An
+append to the audit trail locks the row with the last number until the end of its transaction, so that entries are numbered in
+commit order, without a gap."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
 from pydantic_core import from_json, to_json
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from forwarder.process.token_bucket import Loan, LoanRequest, decide
+from forwarder.store.audit import AuditEntry, AuditFilter
 from forwarder.store.database import Database
 from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages, Waiting
 from forwarder.store.sql import ONE, DialectName, Moment, distinct, insert_into, same_key
 from forwarder.store.submissions.port import ThrottleState
-from forwarder.store.tables import IS_OPEN_FAILURE, outbox, processes, reservations, set_aside
+from forwarder.store.tables import (
+    IN_DOUBT,
+    IS_OPEN_FAILURE,
+    PENDING,
+    audit,
+    audit_head,
+    outbox,
+    processes,
+    rate_buckets,
+    reservations,
+    set_aside,
+)
 from forwarder.store.tables import webhook_deliveries as deliveries
 
 TELL_SECONDS: Final = 10.0
@@ -46,8 +62,6 @@ class RunningProcess:
 
 
 _KEPT: Final = timedelta(minutes=10)
-_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_EVERY: Final = sa.select(processes).order_by(processes.c.role, processes.c.started_at)
 
 
 class ProcessRegister:
@@ -67,30 +81,28 @@ class ProcessRegister:
 
     async def forget_old(self, process: RunningProcess) -> None:
         """Deletes the rows of killed processes."""
-        old = sa.delete(processes).where(processes.c.seen_at < sa.bindparam("before", type_=Moment()))
-        await self._database.run(old, {"before": process.seen_at - _KEPT})
+        await self._database.run(sa.delete(processes).where(processes.c.seen_at < process.seen_at - _KEPT))
 
     async def processes(self) -> Sequence[RunningProcess]:
-        """The running processes, and those killed in the last ten minutes or so. Raises `StoreUnavailable`."""
+        """The running processes, and those killed in the last ten minutes or so."""
         found = []
-        for row in await self._database.read(_EVERY):
-            values = {column.name: getattr(row, column.name) for column in processes.c}
+        for row in await self._database.read(sa.select(processes).order_by(processes.c.role, processes.c.started_at)):
             throttles = [ThrottleState(**each) for each in from_json(row.throttles)]
-            found.append(RunningProcess(**values | {"throttles": throttles, "failing": from_json(row.failing)}))
+            read = {"throttles": throttles, "failing": from_json(row.failing)}
+            found.append(RunningProcess(**{**row._mapping, **read}))
         return found
 
     async def try_write(self) -> None:
         """Writes and deletes a row, in one committed transaction. Raises `StoreUnavailable` if the store takes no writes."""
-        values = {column.name: "" for column in processes.c} | {"id": "a test of writing", "failing": "[]"}
-        at = {"started_at": _LONG_AGO, "seen_at": _LONG_AGO}
+        long_ago = datetime(1970, 1, 1, tzinfo=UTC)
+        values: dict[str, Any] = {column.name: "" for column in processes.c}
+        values |= {"id": "a test of writing", "failing": "[]", "started_at": long_ago, "seen_at": long_ago}
         async with self._database.transaction() as connection:
-            await connection.execute(sa.insert(processes).values(values | at))
+            await connection.execute(sa.insert(processes).values(values))
             await connection.execute(sa.delete(processes).where(processes.c.id == values["id"]))
 
 
 _row = reservations.c
-_PENDING: Final[sa.ColumnElement[str]] = sa.literal_column("'PENDING'")
-_IN_DOUBT: Final[sa.ColumnElement[str]] = sa.literal_column("'IN_DOUBT'")
 
 
 class BacklogReader:
@@ -111,7 +123,7 @@ class BacklogReader:
 
     async def waiting(self, account_id: str) -> Waiting:
         dialect = self._database.dialect
-        pending = _of(sa.literal(account_id), _PENDING)
+        pending = _of(sa.literal(account_id), PENDING)
         first = pending.with_only_columns(_LAST_REASON[dialect].label("reason")).order_by(_row.status, _row.id)
         sample = first.limit(_SAMPLE).subquery("sample")
         counted = sa.select(sample.c.reason, sa.func.count().label("count_of")).group_by(sample.c.reason)
@@ -129,21 +141,17 @@ class BacklogReader:
     async def unpublished(self, *, before: datetime) -> int:
         """How many result events were recorded, or last offered to the log, before then and are not published."""
         late = sa.select(sa.func.count()).where(outbox.c.publish_attempted_at < sa.bindparam("before", type_=Moment()))
-        return int((await self._database.read(late, {"before": before}))[0][0])
+        return int(await self._database.scalar(late, {"before": before}))
 
     async def doubles(self) -> int:
-        doubled = sa.select(sa.func.count()).where(_row.doubles.is_not(None))
-        return int((await self._database.read(doubled))[0][0])
+        return int(await self._database.scalar(sa.select(sa.func.count()).where(_row.doubles.is_not(None))))
 
     async def size(self) -> int:
         """The size of the database on disk in bytes, including its indexes."""
-        return int((await self._database.read(_SIZES[self._database.dialect]))[0][0])
+        of_postgresql = sa.text("SELECT pg_database_size(current_database())")
+        of_sqlite = sa.text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
+        return int(await self._database.scalar(of_postgresql if self._database.dialect == "postgresql" else of_sqlite))
 
-
-_SIZES: Final[Mapping[DialectName, sa.Executable]] = {
-    "postgresql": sa.text("SELECT pg_database_size(current_database())"),
-    "sqlite": sa.text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"),
-}
 
 _SAMPLE: Final[sa.ColumnElement[int]] = sa.literal_column("1000")
 _LAST_REASON: Final[Mapping[DialectName, sa.ColumnElement[str]]] = {
@@ -162,12 +170,12 @@ def accounts() -> sa.Executable:
     return (
         sa.select(
             account,
-            _count(_of(account, _PENDING)),
-            _first(_of(account, _PENDING)),
+            _count(_of(account, PENDING)),
+            _first(_of(account, PENDING)),
             _count(sa.select(ONE).where(due)),
             sa.select(_row.due_at).where(due).order_by(_row.due_at).limit(ONE).scalar_subquery(),
-            _count(_of(account, _IN_DOUBT)),
-            _first(_of(account, _IN_DOUBT)),
+            _count(_of(account, IN_DOUBT)),
+            _first(_of(account, IN_DOUBT)),
         )
         .where(account.is_not(None))
         .order_by(account)
@@ -201,3 +209,82 @@ def _first(rows: sa.Select[Any]) -> sa.ScalarSelect[datetime]:
     """When the first of `rows` was accepted: ids follow the order of the log. Ordered as only the index of statuses is; otherwise
     PostgreSQL may scan all rows from the first."""
     return rows.with_only_columns(_row.accepted_at).order_by(_row.status, _row.id).limit(ONE).scalar_subquery()
+
+
+class AuditTrail:
+    """Entries are numbered from 1, without a gap; they are appended and read, never changed or deleted. Raises
+    `StoreUnavailable`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+        first = insert_into(self._database.dialect, audit_head).values(id=1, number=1)
+        counted = first.on_conflict_do_update(index_elements=["id"], set_={"number": audit_head.c.number + 1})
+        self._next = counted.returning(audit_head.c.number)
+
+    async def append(self, entry: AuditEntry) -> None:
+        async with self._database.transaction() as connection:
+            await self.append_within(connection, entry)
+
+    async def append_within(self, connection: AsyncConnection, entry: AuditEntry) -> None:
+        """Appends `entry` in the transaction of `connection`, which should commit at once: other appends wait for it."""
+        # The update locks the row: no other transaction appends now.
+        number = (await connection.execute(self._next)).scalar_one()
+        await connection.execute(sa.insert(audit).values(asdict(replace(entry, number=number))))
+
+    async def entries(self, wanted: AuditFilter, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
+        """Entries that match `wanted`, newest first, with numbers below `before`."""
+        shown = (audit.c[field.name] for field in fields(AuditEntry))
+        found = sa.select(*shown).order_by(audit.c.number.desc()).limit(limit)
+        if before is not None:
+            found = found.where(audit.c.number < before)
+        if wanted.since is not None:
+            found = found.where(audit.c.at >= wanted.since)
+        for column, value in ((audit.c.actor, wanted.actor), (audit.c.workspace_id, wanted.workspace_id)):
+            if value is not None:
+                found = found.where(column == value)
+        if wanted.action is not None:
+            of_noun = audit.c.action.startswith(f"{wanted.action}.", autoescape=True)
+            found = found.where(sa.or_(audit.c.action == wanted.action, of_noun))
+        return [AuditEntry(**row._mapping) for row in await self._database.read(found)]
+
+    async def last(self) -> int:
+        """The number of the last entry, 0 before the first."""
+        return await self._database.scalar(sa.select(audit_head.c.number)) or 0
+
+
+_TIMES: Final[Mapping[DialectName, sa.Executable]] = {
+    # Of the moment, not of the transaction's start: it may wait for another one that holds the row.
+    "postgresql": sa.text("SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"),
+    "sqlite": sa.text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
+}
+
+
+class SqlLender:
+    """Implements `Lender`: one transaction for all requests, by the database's clock."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+        them = sa.select(rate_buckets).where(rate_buckets.c.name.in_(sa.bindparam("names", expanding=True)))
+        # In one order, lest two workers wait for each other's rows.
+        self._locked = them.order_by(rate_buckets.c.name).with_for_update()
+        new = insert_into(self._database.dialect, rate_buckets).values(name=sa.bindparam("key"), full_at=0.0)
+        self._new = new.on_conflict_do_nothing()
+        changed = sa.update(rate_buckets).where(rate_buckets.c.name == sa.bindparam("key"))
+        self._changed = changed.values(full_at=sa.bindparam("until", type_=sa.Double()))
+
+    async def lend(self, requests: Sequence[LoanRequest]) -> Sequence[Loan]:
+        names = sorted({bucket.name for request in requests for bucket in request.buckets})
+        loans: list[Loan] = []
+        async with self._database.transaction() as connection:
+            rows = (await connection.execute(self._locked, {"names": names})).all()
+            if len(rows) < len(names):
+                await connection.execute(self._new, [{"key": name} for name in names])
+                rows = (await connection.execute(self._locked, {"names": names})).all()
+            now = await connection.scalar(_TIMES[self._database.dialect])
+            full_at: dict[str, float] = {row.name: row.full_at for row in rows}
+            for request in requests:
+                loan, after = decide(request, full_at, float(now or 0.0))
+                full_at |= after
+                loans.append(loan)
+            await connection.execute(self._changed, [{"key": name, "until": full_at[name]} for name in names])
+        return loans

@@ -14,7 +14,6 @@ import sqlite3
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -76,7 +75,7 @@ class UnusableDatabase(ValueError):
 
 
 class PostgresqlEngine(AsyncEngine):
-    """SQLAlchemy's engine, and next to its pool the sessions for frequent reads."""
+    """SQLAlchemy's engine, with sessions for frequent reads."""
 
     __slots__ = ("sessions",)
 
@@ -103,8 +102,7 @@ class SqliteEngine(AsyncEngine):
     """SQLAlchemy's engine, whose write transactions queue with those of all engines of the process on the same file.
 
     SQLite's own wait is unfair: writers sleep and retry, so that a few who write all the time can keep another one out until its
-    busy time-out. It remains between processes. Writers queue before they take a connection, so that readers do not wait for them.
-    """
+    busy time-out. It remains between processes. Writers queue before they take a connection, so that readers do not wait."""
 
     __slots__ = ("_file",)
 
@@ -143,8 +141,7 @@ def open_engine(
     database's default; connections that the server closed, or that lead to a server that is read-only now, are replaced. Only a
     server that can be written to is connected to, unless the URL says otherwise (`target_session_attrs`).
     SQLite: a `SqliteEngine`; one file in WAL mode, commits synced to disk; `begin()` takes the write lock at once, unless the
-    engine has the execution option `postgresql_readonly`. Raises `UnusableDatabase`.
-    """
+    engine has the execution option `postgresql_readonly`. Raises `UnusableDatabase`."""
     if isinstance(database_url, Path):
         return _open_sqlite(database_url)
     scheme, separator, _ = database_url.partition("://")
@@ -199,8 +196,6 @@ def _open_postgresql(
         pool_use_lifo=True,
         hide_parameters=True,
     )
-    event.listen(engine.sync_engine, "checkout", _refuse_closed)
-    event.listen(engine.sync_engine, "handle_error", _end_useless_connection)
     identity = identity_of(engine)
 
     async def ask(connection: asyncpg.Connection) -> str:
@@ -215,6 +210,8 @@ def _open_postgresql(
         """Asks which database a new connection leads to, before it is used."""
         identity.note(connection.run_async(ask))
 
+    event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    event.listen(engine.sync_engine, "handle_error", _end_useless_connection)
     event.listen(engine.sync_engine, "connect", on_connect)
     return PostgresqlEngine(engine, Sessions(connect_to_read, pool_size))
 
@@ -232,17 +229,6 @@ def _with_each_first(url: str) -> deque[str]:
 async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
     """A session whose commits are durable; keeps a stricter setting of the server (`remote_apply`). `urls`: the same servers, each
     of them first in one URL, in the order of trying."""
-    connection = await _answered(urls, options)
-    try:
-        with _broken_connections_translated():
-            await connection.execute(_DURABLE)
-    except BaseException:
-        connection.terminate()
-        raise
-    return connection
-
-
-async def _answered(urls: deque[str], options: Mapping[str, Any]) -> asyncpg.Connection:
     left = len(urls)
     while True:
         left -= 1
@@ -258,11 +244,18 @@ async def _answered(urls: deque[str], options: Mapping[str, Any]) -> asyncpg.Con
             if not left:
                 raise
         else:
+            try:
+                with _broken_connections_translated():
+                    await connection.execute(_DURABLE)
+            except BaseException:
+                connection.terminate()
+                raise
             return connection
 
 
-def _broke(error: BaseException) -> bool:
-    """Whether a connection broke unnoticed: asyncpg then raises an error of its own state, which SQLAlchemy passes on as it is."""
+def broke(error: BaseException) -> bool:
+    """Whether a connection broke unnoticed: asyncpg then raises an error of its own state, or one about a message that it cannot
+    parse, which SQLAlchemy passes on as it is."""
     of_state = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
     return of_state and not isinstance(error, ValueError)  # which is about an argument
 
@@ -273,7 +266,7 @@ def _broken_connections_translated() -> Iterator[None]:
     try:
         yield
     except DriverError as error:
-        if not _broke(error):
+        if not broke(error):
             raise
         raise ConnectionError(f"the connection broke: {error}") from error
 
@@ -281,12 +274,11 @@ def _broken_connections_translated() -> Iterator[None]:
 def _end_useless_connection(context: ExceptionContext) -> None:
     """Makes the pool replace all of its connections if an error of any statement or COMMIT shows that a connection no longer leads
     to a usable server. Raises ConnectionError if it broke unnoticed."""
-    with _broken_connections_translated():
-        error = context.original_exception
-        if sqlstate_of(error).startswith(_ELSEWHERE_SQLSTATES) or _broke(error):
-            context.is_disconnect = True
-        if _broke(error):
-            raise error
+    error = context.original_exception
+    if sqlstate_of(error).startswith(_ELSEWHERE_SQLSTATES) or broke(error):
+        context.is_disconnect = True
+    if broke(error):
+        raise ConnectionError(f"the connection broke: {error}") from error
 
 
 def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
@@ -362,31 +354,23 @@ DriverError: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Int
 
 _FREE_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 2.0
-Connect = Callable[[], Awaitable[asyncpg.Connection]]
 Values = Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class DriverStatement:
-    """A compiled statement. `parameters`: their names in order, each with what converts a value for the driver, if needed."""
-
-    text: str
-    parameters: tuple[tuple[str, Callable[[Any], Any] | None], ...]
-
-    def values(self, parameters: Mapping[str, Any]) -> list[Any]:
-        """The values of the statement's parameters, in order and as the driver takes them."""
-        return [parameters[name] if bind is None else bind(parameters[name]) for name, bind in self.parameters]
-
-
-def driver_statement(statement: Executable, dialect: Dialect) -> DriverStatement:
-    """`statement` compiled for asyncpg. Its parameters have no values of their own, and none of them is expanding."""
+def driver_statement(statement: Executable, dialect: Dialect) -> tuple[str, Callable[[Mapping[str, Any]], Values]]:
+    """`statement` compiled for asyncpg, and what puts the values of its parameters in order, as the driver takes them. The
+    parameters have no values of their own, and none of them is expanding."""
     assert isinstance(statement, ClauseElement)  # noqa: S101 - every executable statement is one
     compiled = statement.compile(dialect=dialect)
     assert isinstance(compiled, SQLCompiler)  # noqa: S101
     assert all(parameter.required for parameter in compiled.binds.values())  # noqa: S101
     types = {name: parameter.type.dialect_impl(dialect) for name, parameter in compiled.binds.items()}
-    order = compiled.positiontup or ()
-    return DriverStatement(compiled.string, tuple((name, types[name].bind_processor(dialect)) for name in order))
+    order = [(name, types[name].bind_processor(dialect)) for name in compiled.positiontup or ()]
+
+    def values(parameters: Mapping[str, Any]) -> Values:
+        return [parameters[name] if bind is None else bind(parameters[name]) for name, bind in order]
+
+    return compiled.string, values
 
 
 class SessionRow(asyncpg.Record):
@@ -400,12 +384,10 @@ class SessionRow(asyncpg.Record):
 
 
 class Sessions:
-    """Up to `max_sessions` connections, opened by `connect` on demand; reuses the last used one first.
+    """Up to `max_sessions` connections, opened by `connect` on demand; reuses the last used one first. `connect` must set time
+    limits for connecting and for each statement. `open`: the open connections."""
 
-    `connect` must set time limits for connecting and for each statement. `open`: the open connections.
-    """
-
-    def __init__(self, connect: Connect, max_sessions: int) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[asyncpg.Connection]], max_sessions: int) -> None:
         self._connect = connect
         self._free = asyncio.Semaphore(max_sessions)
         self.open: set[asyncpg.Connection] = set()
@@ -416,8 +398,7 @@ class Sessions:
 
         Raises `DriverError`; OSError if there is no connection or it broke; TimeoutError if the statement, or the wait for a
         session, took too long. After any error the session is not reused: the driver may not have noticed a broken connection yet,
-        and the response to an abandoned statement may still arrive.
-        """
+        and the response to an abandoned statement may still arrive."""
         if self._free.locked():
             async with asyncio.timeout(_FREE_SECONDS):
                 await self._free.acquire()
@@ -465,6 +446,7 @@ SELECT concat_ws(' ',
 """The server's start, its timeline (it advances with each promotion and each recovery to a point in time), and which database and
 which table of submissions these are. Every role may ask that."""
 
+OBSERVE: Final = text(IDENTITY)
 _identities: WeakKeyDictionary[SyncEngine, "StoreIdentity"] = WeakKeyDictionary()
 
 
@@ -489,7 +471,3 @@ class StoreIdentity:
 def identity_of(engine: AsyncEngine) -> StoreIdentity:
     """The identity of `engine`'s database. For SQLite, one file for the life of the process, it never changes."""
     return _identities.setdefault(engine.sync_engine, StoreIdentity())
-
-
-OBSERVE: Final = text(IDENTITY)
-"""`IDENTITY` as a statement of SQLAlchemy."""

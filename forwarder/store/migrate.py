@@ -1,9 +1,11 @@
-"""Creates the tables that this version needs, brings those of an older version up to date by Alembic's revisions in `migrations/`,
-and checks them.
+"""Sets the database up, as the owner of its tables: creates those that this version needs, brings those of an older version up to
+date by Alembic's revisions in `migrations/`, and checks them; and makes PostgreSQL roles, one per stage, with minimal privileges on
+each table, as listed below.
 
-Alembic is imported only if there is a migration to run: the import takes a tenth of the start-up time.
-"""
+Roles cannot log in. The operator creates a user for each process, as a member of the stage's role, and manages passwords and
+certificates. Alembic is imported only if there is a migration to run: the import takes a tenth of the start-up time."""
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,7 +14,7 @@ from sqlalchemy import Connection, MetaData, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.loading import load
-from forwarder.store.database import Database, outages_translated
+from forwarder.store.database import Database, NotPermitted, outages_translated
 from forwarder.store.engine import UnusableDatabase, open_engine
 from forwarder.store.tables import metadata
 
@@ -25,6 +27,8 @@ HEAD: Final = "0012"
 _SCRIPTS: Final = Path(__file__).parent / "migrations"
 _MIGRATION_LOCK: Final = 0x6D696772
 """The number of a PostgreSQL advisory lock that nothing else uses."""
+_OF_TENANCY: Final[MetaData] = load("forwarder.tenancy.sql.database:metadata")
+"""The tables of tenancy, which are in the same database, though no room imports the other."""
 
 
 class NotMigrated(RuntimeError):
@@ -35,13 +39,16 @@ async def migrate(database_url: str | Path) -> list[str]:
     """Bring the database up to date; the revisions applied, in order: none when it was, only the newest in an empty database. All
     of them or none.
 
-    Safe to run again and by several processes at once: they take turns. Raises `StoreUnavailable`, `UnusableDatabase`.
-    """
+    Safe to run again and by several processes at once: they take turns. Raises `StoreUnavailable`, `UnusableDatabase`."""
+    return await _as_owner(database_url, _upgrade)
+
+
+async def _as_owner(database_url: str | Path, change: Callable[[Connection], list[str]]) -> list[str]:
     engine = open_engine(database_url, pool_size=1, command_seconds=None, application_name="forwarder-migrate")
     try:
         with outages_translated():
             async with engine.begin() as connection:
-                return await connection.run_sync(_upgrade)
+                return await connection.run_sync(change)
     finally:
         await engine.dispose()
 
@@ -49,8 +56,7 @@ async def migrate(database_url: str | Path) -> list[str]:
 async def is_current(engine: AsyncEngine) -> bool:
     """Whether the database has the tables that this version needs; true too if a newer version migrated it. Raises
     `StoreUnavailable`."""
-    async with Database(engine).transaction() as connection:
-        applied = await connection.run_sync(_applied)
+    applied = {*await applied_revisions(engine)}
     return bool(applied) and (HEAD in applied or not applied <= known_revisions())
 
 
@@ -82,9 +88,8 @@ def known_revisions() -> frozenset[str]:
 
 
 def create_tables(connection: Connection) -> None:
-    """Creates all tables in an empty database. Those of tenancy are in the same database, though no room imports the other."""
-    of_tenancy: MetaData = load("forwarder.tenancy.sql.database:metadata")
-    for tables in (metadata, of_tenancy):
+    """Creates all tables in an empty database."""
+    for tables in (metadata, _OF_TENANCY):
         tables.create_all(connection, checkfirst=False)
 
 
@@ -92,9 +97,8 @@ def _upgrade(connection: Connection) -> list[str]:
     """Apply the revisions that are missing, in the transaction of `connection`; which they were, in order."""
     if connection.dialect.name == "postgresql":
         encoding = connection.scalar(text("SHOW server_encoding"))
-        if (
-            encoding != "UTF8"
-        ):  # set up without a locale, PostgreSQL makes databases in SQL_ASCII: no guest may have an accent
+        # Set up without a locale, PostgreSQL makes databases in SQL_ASCII: no guest may have an accent.
+        if encoding != "UTF8":
             raise UnusableDatabase(
                 f"The database's encoding must be UTF8, and is {encoding}. Make another one: "
                 "createdb --encoding=UTF8 --template=template0 NAME"
@@ -114,3 +118,153 @@ def _applied(connection: Connection) -> set[str]:
     if not inspect(connection).has_table("alembic_version"):
         return set()
     return set(connection.scalars(text("SELECT version_num FROM alembic_version")))
+
+
+_READ: Final = ("SELECT",)
+_CHANGE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_COUNT: Final = ("SELECT", "INSERT", "UPDATE")
+_APPEND: Final = ("SELECT", "INSERT")
+
+
+def _quoted(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))
+
+
+def _of(columns: str) -> Sequence[str]:
+    """The privilege to read only these columns, separated by spaces. Quoted, because one may have a reserved name, such as
+    `similar`."""
+    return ("SELECT ({})".format(", ".join(map(_quoted, columns.split()))),)
+
+
+_RECORDS: Final = _of(
+    "id record_id request_id account_id status property_id arrival_date departure_date pms_reservation_id request record problem "
+    "attempts fingerprint revision accepted_at created_at updated_at cancelled_at cancel_requested_at cancel_reason cancel_problem "
+    "partition similar_to conflicting_at stay_key same_key evidence"
+)
+"""The columns that responses to callers need: no card, and only the keyed hashes that distinguish similar submissions from
+repeats."""
+_ACCOUNTS: Final = _of(
+    "id workspace_id kind base_url concurrency rate_per_second deadline_seconds paused options duplicate_window_seconds similar "
+    "skipped_checks"
+)
+"""The columns of accounts that serving callers needs: no PMS credentials."""
+_KEYS: Final = _of("id workspace_id token_hash revoked_at test limit_requests limit_seconds scopes expires_at networks")
+_LIMITS: Final = _of("id limit_requests limit_seconds")
+
+_AUDITS: Final[dict[str, Sequence[str]]] = {"audit": ("INSERT",), "audit_head": _COUNT}
+_CALLED_OVER_HTTP: Final[dict[str, Sequence[str]]] = {
+    "api_keys": _KEYS,
+    "workspaces": _LIMITS,
+    "deployment_secrets": _READ,
+    # The time of a key's last use is the only thing that a reading stage writes.
+    "key_uses": _COUNT,
+}
+_EVERY_STAGE: Final[dict[str, Sequence[str]]] = {
+    "alembic_version": _READ,
+    "secrets": _READ,
+    # Each process reports itself there.
+    "processes": _CHANGE,
+}
+
+ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+    "ingress": _EVERY_STAGE
+    | _CALLED_OVER_HTTP
+    | _AUDITS
+    | {
+        "integration_accounts": _ACCOUNTS,
+        "reservations": _RECORDS,
+        "duplicates": _READ,
+        "key_usage": _COUNT,
+        "sealing_keys": _of("key_id public_key not_before not_after verify_key signature"),
+    },
+    "worker": _EVERY_STAGE
+    | {
+        **dict.fromkeys(
+            ("reservations", "duplicates", "parked_cancellations", "workers", "outbox", "suspects"), _CHANGE
+        ),
+        **dict.fromkeys(("grants", "card_keys", "sealing_keys"), _CHANGE),
+        "rate_buckets": _COUNT,
+        "integration_accounts": _READ,
+        # The key that request ids are checked with.
+        "deployment_secrets": _READ,
+        # To know which results on the topics the store may lack, and to say so to all workers.
+        "purges": _READ,
+        "recoveries": _APPEND,
+        "log_gaps": _APPEND,
+        "set_aside": _COUNT,
+        # For housekeeping, which has the worker's user.
+        "api_keys": _of("id revoked_at expires_at"),
+        "workspaces": _of("id reservation_days delivery_days dead_letter_days"),
+        "webhook_endpoints": _of("id workspace_id"),
+        "webhook_deliveries": (*_of("id endpoint_id event_id created_at due_at ended_at"), "DELETE"),
+    },
+    "query": _EVERY_STAGE
+    | _CALLED_OVER_HTTP
+    | {"integration_accounts": _ACCOUNTS, "reservations": _RECORDS, "duplicates": _READ},
+    "notifier": _EVERY_STAGE
+    | _CALLED_OVER_HTTP
+    | _AUDITS
+    | {
+        "webhook_endpoints": _CHANGE,
+        "webhook_secrets": _CHANGE,
+        "webhook_deliveries": _CHANGE,
+        "log_gaps": ("SELECT", "INSERT"),
+        "key_usage": _COUNT,
+        # Whether a webhook selects accounts of its own workspace.
+        "integration_accounts": _of("id workspace_id"),
+        # To lock the row of a workspace while its endpoints are counted.
+        "workspaces": (*_LIMITS, "UPDATE (created_at)"),
+        # Whether the database answers.
+        "reservations": _of("id"),
+    },
+    "operator": {
+        **dict.fromkeys([*metadata.tables, *_OF_TENANCY.tables], _CHANGE),
+        "alembic_version": _READ,
+        "audit": _APPEND,
+        "audit_head": _COUNT,
+    },
+}
+"""Privileges by stage and table. `operator` is for those who type `forwarder` commands."""
+
+
+_WHAT_WOULD: Final = (
+    "run `forwarder migrate --roles` as the owner of the tables, who may create roles (CREATEROLE), or have the roles created "
+    "first."
+)
+_NOT_OURS: Final = text(
+    "SELECT bool_or(NOT pg_has_role(relowner, 'USAGE')) FROM pg_class "
+    "WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"
+)
+
+
+class CannotMakeRoles(ValueError):
+    """This database, or its user, cannot create roles. The message says what would work."""
+
+
+async def make_roles(database_url: str | Path) -> list[str]:
+    """Creates missing roles, grants each exactly its privileges, and returns their names. Safe to repeat. Raises
+    `CannotMakeRoles`, `StoreUnavailable`."""
+    if isinstance(database_url, Path):
+        raise CannotMakeRoles("Roles are PostgreSQL's: embedded, one process reads and writes all files.")
+    try:
+        return await _as_owner(database_url, _make)
+    except NotPermitted:
+        raise CannotMakeRoles(f"This user may not create roles: {_WHAT_WOULD}") from None
+
+
+def _make(connection: Connection) -> list[str]:
+    if connection.scalar(_NOT_OURS):  # PostgreSQL would only warn that it grants nothing
+        raise CannotMakeRoles(f"This user does not own the tables: {_WHAT_WOULD}")
+    database, schema = connection.execute(text("SELECT current_database(), current_schema()")).one()
+    there = set(connection.scalars(text("SELECT rolname FROM pg_roles")))
+    names = {stage: f"{database}_{stage}" for stage in ROLES}
+    for stage, name in names.items():
+        if name not in there:
+            connection.execute(text(f"CREATE ROLE {_quoted(name)} NOLOGIN"))
+        # Whatever it had before, it has exactly these privileges from now on.
+        role, here = _quoted(name), _quoted(schema)
+        connection.execute(text(f"GRANT USAGE ON SCHEMA {here} TO {role}"))
+        connection.execute(text(f"REVOKE ALL ON ALL TABLES IN SCHEMA {here} FROM {role}"))
+        for table, privileges in ROLES[stage].items():
+            connection.execute(text(f"GRANT {', '.join(privileges)} ON {here}.{table} TO {role}"))
+    return list(names.values())

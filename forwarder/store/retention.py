@@ -5,7 +5,9 @@ confirmed one leaves its request id among the duplicates, as a duplicate of itse
 used again, it is not booked again."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
+from enum import StrEnum
 from functools import cache
 from typing import Any, Final
 
@@ -13,7 +15,6 @@ import sqlalchemy as sa
 from pydantic_core import from_json, to_json
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.process.clock import iso
 from forwarder.reservation.anonymous import anonymous_data, anonymous_problem, anonymous_record, anonymous_request
 from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
@@ -25,13 +26,13 @@ from forwarder.store.sql import (
     as_batch,
     batch_of,
     columns_of,
+    in_batch,
     insert_into,
     key_among,
     key_batch,
     same_key,
 )
-from forwarder.store.submissions.duplicates import original_of
-from forwarder.store.submissions.port import ErasureState, GuestRecord, ParkedReason
+from forwarder.store.submissions.duplicates import originals_of_batch
 from forwarder.store.submissions.recorder import unpublished_of
 from forwarder.store.tables import (
     FINISHED_DAY,
@@ -47,17 +48,48 @@ _row = reservations.c
 _delivery = webhook_deliveries.c
 _parked = parked_cancellations.c
 _limit = sa.bindparam("limit", type_=sa.Integer)
-_ANONYMOUS: Final = ("request", "record", "problem", "attempts", "evidence", "cancel_problem", "anonymized_at")
-_REWRITTEN: Final = (_row.id, *(_row[name] for name in _ANONYMOUS[:-1]))
-
-_GUEST: Final = (
-    *_REWRITTEN,
-    *columns_of(reservations, "request_id workspace_id account_id status due_at leased_by anonymized_at cancel_reason"),
-)
+_GUESTS: Final = "request record problem attempts evidence cancel_problem"
+_REWRITTEN: Final = columns_of(reservations, f"id {_GUESTS}")
+_ABOUT: Final = "request_id workspace_id account_id status due_at leased_by anonymized_at cancel_reason"
+_GUEST: Final = (*_REWRITTEN, *columns_of(reservations, _ABOUT))
 
 UNSORTED: Final = ("SET LOCAL enable_sort = off", "SET LOCAL enable_incremental_sort = off")
 """Without this, PostgreSQL may read and sort all deliveries of an endpoint to find the first few, if the table was never
 analyzed."""
+
+
+class ErasureState(StrEnum):
+    """Whether a submission's guest can be erased now: not if unfinished work needs the guest's data, or its result event, with that
+    data, is about to be published."""
+
+    ERASABLE = "erasable"
+    ERASED = "erased"
+    UNFINISHED = "unfinished"
+    UNPUBLISHED = "unpublished"
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRecord:
+    """A submission with a guest's data, in `request`, `record` and `others`: what callers and the PMS said besides."""
+
+    id: int
+    request_id: str
+    workspace_id: str
+    account_id: str
+    status: Status
+    standing: ErasureState
+    request: dict[str, Any]
+    record: dict[str, Any]
+    others: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedReason:
+    """The caller's reason for cancelling a submission that was not ingested yet, or will never be."""
+
+    request_id: str
+    account_id: str
+    reason: str
 
 
 class GuestStore:
@@ -82,11 +114,9 @@ class GuestStore:
     async def forget_parked_reasons(self, account_ids: Collection[str], *, before: datetime, limit: int) -> int:
         """Erases the reasons of up to `limit` cancellations that were requested before that time and whose submissions never
         arrived; returns how many. The cancellations stay in force."""
-        theirs = key_among(_parked.account_id, sa.select(batch_of(_parked.account_id).c.account_id))
-        old = _parked.requested_at < sa.bindparam("before", type_=Moment())
-        named = sa.select(_parked.request_id).where(theirs, old, _parked.reason.is_not(None)).limit(_limit)
-        asked = {"before": before, "limit": limit, BATCH: key_batch("account_id", account_ids)}
-        return len(await self._forget_reasons(named, asked))
+        old = (in_batch(_parked.account_id), _parked.requested_at < before, _parked.reason.is_not(None))
+        named = sa.select(_parked.request_id).where(*old).limit(limit)
+        return len(await self._forget_reasons(named, key_batch("account_id", account_ids)))
 
     async def endpoints_with_deliveries(self) -> Sequence[str]:
         """The ids of all endpoints that have deliveries, including removed endpoints."""
@@ -105,9 +135,8 @@ class GuestStore:
                     await connection.execute(sa.text(setting))
             asked = {"endpoint": endpoint_id, "after": after, "limit": limit}
             rows = (await connection.execute(next_deliveries(), asked)).all()
-            if (
-                not rows or rows[0].created_at >= ended_before
-            ):  # ids are in about the order in which deliveries were queued
+            # Ids are in about the order in which deliveries were queued.
+            if not rows or rows[0].created_at >= ended_before:
                 return None, 0
             old = [row.id for row in rows if row.ended_at is not None and row.ended_at < ended_before]
             gone = await connection.execute(delete_ended(), before | {BATCH: key_batch("id", old)}) if old else None
@@ -119,11 +148,8 @@ class GuestStore:
         """The submissions with these request ids, or of which these are duplicates."""
         if not request_ids:
             return ()
-        named = batch_of(_row.request_id).c.request_id
-        asked = sa.select(original_of(named).label("original")).distinct().subquery("asked")
-        found = sa.select(*_GUEST).select_from(asked.join(reservations, same_key(_row.request_id, asked.c.original)))
-        batch = key_batch("request_id", request_ids)
-        return await self._records(await self._database.read(found.order_by(_row.id), {BATCH: batch}))
+        found = originals_of_batch(_GUEST).order_by(_row.id)
+        return await self._records(await self._database.read(found, {BATCH: key_batch("request_id", request_ids)}))
 
     async def page(
         self, *, after: int, limit: int, workspace_id: str | None
@@ -131,8 +157,7 @@ class GuestStore:
         """The submissions with a guest's data among the next `limit` ids above `after`, of one workspace if given; and the last id
         read, None if there was none."""
         ids = sa.select(_row.id).where(_row.id > after).order_by(_row.id).limit(limit).subquery("ids")
-        ends = await self._database.read(sa.select(sa.func.max(ids.c.id).label("last")))
-        last: int | None = ends[0].last
+        last: int | None = await self._database.scalar(sa.select(sa.func.max(ids.c.id)))
         if last is None:
             return (), None
         found = sa.select(*_GUEST).where(_row.id > after, _row.id <= last, _row.anonymized_at.is_(None))
@@ -142,8 +167,7 @@ class GuestStore:
 
     async def last_id(self) -> int:
         """The highest id of a submission; 0 if there is none."""
-        rows = await self._database.read(sa.select(sa.func.max(_row.id).label("last")))
-        return rows[0].last or 0
+        return await self._database.scalar(sa.select(sa.func.max(_row.id))) or 0
 
     async def deliveries(self, request_id: str) -> int:
         return len(await self._database.read(about(request_id, _delivery.id)))
@@ -151,11 +175,10 @@ class GuestStore:
     async def erase(self, records: Collection[GuestRecord], *, now: datetime) -> Sequence[str]:
         """Erases the guest's data of those that can be erased, and of the webhook deliveries about them, in one transaction.
         Returns their request ids. Of those erased before, erases deliveries that were queued since."""
-        ids = [{"id": each.id} for each in records if each.standing is ErasureState.ERASABLE]
+        ids = [each.id for each in records if each.standing is ErasureState.ERASABLE]
         async with self._database.transaction() as connection:
-            named = key_among(_row.id, sa.select(batch_of(_row.id).c.id))
-            locked: sa.Executable = sa.select(*_REWRITTEN).where(named, IS_IDENTIFIABLE).with_for_update()
-            rows = (await connection.execute(locked, {BATCH: as_batch(ids)})).all()
+            locked: sa.Executable = sa.select(*_REWRITTEN).where(in_batch(_row.id), IS_IDENTIFIABLE).with_for_update()
+            rows = (await connection.execute(locked, {BATCH: key_batch("id", ids)})).all()
             erased = await self._anonymize(connection, rows, now)
             for each in records:
                 if each.id not in erased and each.standing is not ErasureState.ERASED:
@@ -171,44 +194,35 @@ class GuestStore:
 
     async def parked_reasons(self) -> Sequence[ParkedReason]:
         found = sa.select(_parked.request_id, _parked.account_id, _parked.reason).where(_parked.reason.is_not(None))
-        return [
-            ParkedReason(row.request_id, row.account_id, row.reason)
-            for row in await self._database.read(found.order_by(_parked.request_id))
-        ]
+        return [ParkedReason(*tuple(row)) for row in await self._database.read(found.order_by(_parked.request_id))]
 
     async def erase_parked_reasons(self, request_ids: Collection[str]) -> Sequence[str]:
         """Erases the reasons of these submissions' cancellations, which stay in force. Returns their request ids."""
         named = sa.select(batch_of(_parked.request_id).c.request_id)
-        return await self._forget_reasons(named, {BATCH: key_batch("request_id", request_ids)})
+        return await self._forget_reasons(named, key_batch("request_id", request_ids))
 
-    async def _forget_reasons(self, named: sa.Select[Any], asked: dict[str, Any]) -> Sequence[str]:
-        forgotten = sa.update(parked_cancellations).where(
-            key_among(_parked.request_id, named), _parked.reason.is_not(None)
-        )
-        async with self._database.transaction() as connection:
-            removed = forgotten.values(reason=sa.null(), trace=sa.null())
-            rows = await connection.execute(removed.returning(_parked.request_id), asked)
-            return [row.request_id for row in rows]
+    async def _forget_reasons(self, named: sa.Select[Any], batch: str) -> Sequence[str]:
+        them = (key_among(_parked.request_id, named), _parked.reason.is_not(None))
+        removed = sa.update(parked_cancellations).where(*them).values(reason=sa.null(), trace=sa.null())
+        rows = await self._database.run(removed.returning(_parked.request_id), {BATCH: batch})
+        return [row.request_id for row in rows]
 
     async def _anonymize(self, connection: AsyncConnection, rows: Sequence[sa.Row[Any]], now: datetime) -> set[int]:
         """The ids of the anonymized ones among the locked `rows`; not those whose events are still to be published."""
-        if not rows:
-            return set()
-        ids = [{"reservation_id": row.id} for row in rows]
-        waiting = {row[0] for row in await connection.execute(unpublished_of(), {BATCH: as_batch(ids)})}
-        rewritten = [anonymous_row(row, now) for row in rows if row.id not in waiting]
+        waiting = await unpublished_of(connection.execute, [row.id for row in rows])
+        rewritten = [anonymous_row(row) for row in rows if row.id not in waiting]
         if rewritten:
-            batch = batch_of(_row.id, *(_row[name] for name in _ANONYMOUS))
+            batch = batch_of(*_REWRITTEN)
             # A caller may write anything into its tracestate.
-            values = {name: batch.c[name] for name in _ANONYMOUS} | {"cancel_reason": sa.null(), "trace": sa.null()}
+            values = {"anonymized_at": now, "cancel_reason": sa.null(), "trace": sa.null()}
+            values |= {name: batch.c[name] for name in _GUESTS.split()}
             changed = sa.update(reservations).where(same_key(_row.id, batch.c.id)).values(values)
             await connection.execute(changed, {BATCH: as_batch(rewritten)})
         return {row["id"] for row in rewritten}
 
     async def _records(self, rows: Sequence[sa.Row[Any]]) -> Sequence[GuestRecord]:
-        ids = [{"reservation_id": row.id} for row in rows]
-        unpublished = await self._database.read(unpublished_of(), {BATCH: as_batch(ids)}) if ids else ()
-        waiting, records = {row[0] for row in unpublished}, list[GuestRecord]()
+        waiting = await unpublished_of(self._database.read, [row.id for row in rows])
+        records: list[GuestRecord] = []
         for row in rows:
             if row.anonymized_at is not None:
                 standing = ErasureState.ERASED
@@ -239,15 +253,10 @@ class GuestStore:
 def finished() -> sa.Executable:
     """Finished, identifiable submissions of one workspace and status, oldest first, locked."""
     until = sa.bindparam("until", type_=sa.Date)
-    wanted = (
-        _row.workspace_id == sa.bindparam("workspace"),
-        _row.status == sa.bindparam("status"),
-        until >= FINISHED_DAY,
-    )
-    oldest = (
-        sa.select(*_REWRITTEN).where(*wanted, IS_IDENTIFIABLE).order_by(_row.workspace_id, _row.status, FINISHED_DAY)
-    )
-    return oldest.order_by(_row.id).limit(_limit).with_for_update(skip_locked=True)
+    wanted = (_row.workspace_id == sa.bindparam("workspace"), _row.status == sa.bindparam("status"))
+    found = sa.select(*_REWRITTEN).where(*wanted, until >= FINISHED_DAY, IS_IDENTIFIABLE)
+    oldest = found.order_by(_row.workspace_id, _row.status, FINISHED_DAY, _row.id)
+    return oldest.limit(_limit).with_for_update(skip_locked=True)
 
 
 @cache
@@ -265,11 +274,10 @@ def next_deliveries() -> sa.Executable:
 def delete_ended() -> sa.Executable:
     """Deletes a batch of deliveries, but not those that are put back meanwhile."""
     ended = _delivery.ended_at < sa.bindparam("before", type_=Moment())
-    named = key_among(_delivery.id, sa.select(batch_of(_delivery.id).c.id))
-    return sa.delete(webhook_deliveries).where(named, ended).returning(_delivery.id)
+    return sa.delete(webhook_deliveries).where(in_batch(_delivery.id), ended).returning(_delivery.id)
 
 
-def anonymous_row(row: sa.Row[Any], now: datetime) -> dict[str, Any]:
+def anonymous_row(row: sa.Row[Any]) -> dict[str, Any]:
     """The columns of a finished submission to anonymize, for a batch."""
     return {
         "id": row.id,
@@ -279,7 +287,6 @@ def anonymous_row(row: sa.Row[Any], now: datetime) -> dict[str, Any]:
         "attempts": _without_details(row.attempts),
         "evidence": row.evidence and read_evidence(row.evidence).anonymous.text,
         "cancel_problem": _problem(row.cancel_problem),
-        "anonymized_at": iso(now),
     }
 
 
@@ -317,7 +324,7 @@ class Purger:
 
     async def count(self, before: date, workspace_id: str | None) -> int:
         found = sa.select(sa.func.count()).select_from(reservations).where(*_finished(before, workspace_id))
-        return int((await self._database.read(found))[0][0])
+        return int(await self._database.scalar(found))
 
     async def delete_some(
         self, before: date, workspace_id: str | None, *, after: int, limit: int
@@ -325,19 +332,17 @@ class Purger:
         """Deletes the finished ones among the next `limit` rows with ids above `after`. Returns the id of the last row read, None
         where there are no more, and how many were deleted."""
         # Ids follow the order of ingestion: once a row is too recent, all later ones are.
-        span = (
-            sa.select(_row.id, _row.created_at).where(_row.id > after).order_by(_row.id).limit(limit).subquery("span")
-        )
-        early = sa.select(sa.func.max(span.c.id).label("last")).where(span.c.created_at < _begin(before))
-        ends = (await self._database.read(early))[0]
-        if ends.last is None:
+        following = sa.select(_row.id, _row.created_at).where(_row.id > after).order_by(_row.id).limit(limit)
+        span = following.subquery("span")
+        early = sa.select(sa.func.max(span.c.id)).where(span.c.created_at < _begin(before))
+        last: int | None = await self._database.scalar(early)
+        if last is None:
             return None, 0
         async with self._database.transaction() as connection:
             columns = (_row.id, _row.request_id, _row.account_id, _row.status, _row.accepted_at, _row.fingerprint)
-            walked = sa.select(*columns).where(_row.id > after, _row.id <= ends.last, *_finished(before, workspace_id))
+            walked = sa.select(*columns).where(_row.id > after, _row.id <= last, *_finished(before, workspace_id))
             rows = (await connection.execute(walked.order_by(_row.id).with_for_update(skip_locked=True))).all()
-            ids = as_batch([{"reservation_id": row.id} for row in rows])
-            waiting = {row[0] for row in await connection.execute(unpublished_of(), {BATCH: ids})} if rows else set()
+            waiting = await unpublished_of(connection.execute, [row.id for row in rows])
             gone = [row for row in rows if row.id not in waiting]
             confirmed = [
                 {
@@ -353,30 +358,29 @@ class Purger:
             if confirmed:
                 await connection.execute(sa.insert(duplicates), confirmed)
             if gone:
-                named = sa.delete(reservations).where(key_among(_row.id, sa.select(batch_of(_row.id).c.id)))
-                await connection.execute(named, {BATCH: key_batch("id", [row.id for row in gone])})
-        return ends.last, len(gone)
+                batch = {BATCH: key_batch("id", [row.id for row in gone])}
+                await connection.execute(sa.delete(reservations).where(in_batch(_row.id)), batch)
+        return last, len(gone)
 
     async def forget_repeats(self) -> None:
         """Deletes the names of those that repeated submissions which are gone and may be made again. A name without a submission
         would swallow what is sent under it."""
         original, itself = duplicates.c.duplicate_of, duplicates.alias()
-        there = sa.or_(
-            sa.exists().where(_row.request_id == original), sa.exists().where(itself.c.request_id == original)
-        )
-        await self._database.run(sa.delete(duplicates).where(~there).returning(duplicates.c.request_id))
+        has_row = sa.exists().where(_row.request_id == original)
+        was_purged = sa.exists().where(itself.c.request_id == original)
+        await self._database.run(sa.delete(duplicates).where(~has_row, ~was_purged))
 
     async def mark(self, before: date, *, now: datetime) -> None:
         """Records, before anything is deleted, that the store may lack submissions that finished before that day."""
         values = {"finished_before": before, "purged_at": now}
         noted = insert_into(self._database.dialect, purges).values(values)
         again = noted.on_conflict_do_update(index_elements=["finished_before"], set_={"purged_at": now})
-        await self._database.run(again.returning(purges.c.finished_before))
+        await self._database.run(again)
 
     async def purged_before(self) -> datetime | None:
         """Submissions accepted or finished before this time may have been deleted; None: none were."""
-        rows = await self._database.read(sa.select(sa.func.max(purges.c.finished_before).label("latest")))
-        return None if rows[0].latest is None else _begin(rows[0].latest)
+        latest = await self._database.scalar(sa.select(sa.func.max(purges.c.finished_before)))
+        return None if latest is None else _begin(latest)
 
 
 def _finished(before: date, workspace_id: str | None) -> Sequence[sa.ColumnElement[bool]]:

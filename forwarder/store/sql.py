@@ -1,5 +1,4 @@
-"""Building blocks of the store's statements, for both databases: times, batches, key look-ups, locked picks, distinct values. No
-I/O.
+"""Building blocks of the store's statements, for both databases: times, batches, key look-ups, locked picks, distinct values.
 
 **Batches.** A batch of rows is one parameter: a JSON array of objects that the database itself turns into rows. One statement text
 serves every batch size, so it is compiled and prepared once, and a batch costs one round trip.
@@ -7,13 +6,13 @@ serves every batch size, so it is compiled and prepared once, and a batch costs 
 **Key look-ups.** A batch finds its rows by their keys, one index look-up each, regardless of the planner's statistics. PostgreSQL
 caches a statement's plan while the table's statistics stay the same, and those of a table that quickly fills or empties are wrong
 for a while: the table seems nearly empty, and a full scan cheap. So the statements leave only one plan. SQLite's plans do not
-depend on the number of rows.
-"""
+depend on the number of rows."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, Final, Literal, Self
+from functools import partial
+from typing import Any, Final, Literal, Self, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -34,26 +33,24 @@ _TEXTS: Final = "texts"
 _NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 """The escape for U+0000: after an even number of backslashes, for an odd one would make it six plain characters."""
 
-
 ZERO: Final[sa.ColumnElement[int]] = sa.literal_column("0")
 ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1")
 """As literals: part of a statement's one text, unlike parameters."""
 
 
+def literal(text: str) -> sa.ColumnElement[str]:
+    """A text in quotes, as a literal."""
+    return sa.literal_column(f"'{text}'")
+
+
 def _written_as(element: type[FunctionElement[Any]], **texts: str) -> None:
     """The text of `element` on each database; `{0}` is its first operand."""
 
-    def compile_as(text: str) -> Callable[..., str]:
-        def written(element: FunctionElement[Any], compiler: SQLCompiler, **options: Any) -> str:
-            return text.format(*(compiler.process(each, **options) for each in element.clauses))
-
-        return written
+    def written(text: str, element: FunctionElement[Any], compiler: SQLCompiler, **options: Any) -> str:
+        return text.format(*(compiler.process(each, **options) for each in element.clauses))
 
     for dialect, text in texts.items():
-        compiles(element, dialect)(compile_as(text))
-
-
-# --- times ------------------------------------------------------------------------------------------------------------
+        compiles(element, dialect)(partial(written, text))
 
 
 class Moment(sa.TypeDecorator[datetime]):
@@ -95,9 +92,6 @@ class octets(FunctionElement[int]):  # noqa: N801 - as `utc_day`
 
 
 _written_as(octets, postgresql="octet_length({0})", sqlite="length(CAST({0} AS BLOB))")
-
-
-# --- batches ----------------------------------------------------------------------------------------------------------
 
 
 class _Batch(FunctionElement[Any]):
@@ -192,9 +186,6 @@ def _name(compiler: SQLCompiler, column: Any) -> str:
     return compiler.preparer.quote(column.name)
 
 
-# --- key look-ups -----------------------------------------------------------------------------------------------------
-
-
 class _Condition(FunctionElement[bool]):
     type = sa.Boolean()
     inherit_cache = True
@@ -243,12 +234,14 @@ def _same_key_on_sqlite(element: same_key, compiler: SQLCompiler, **options: Any
 _written_as(key_among, postgresql="{0} = ANY (ARRAY{1})", sqlite="{0} IN {1}")
 
 
-# --- parts of statements ----------------------------------------------------------------------------------------------
+def in_batch(column: sa.Column[Any]) -> key_among:
+    """An indexed column has one of the values of a `key_batch` of its name."""
+    return key_among(column, sa.select(batch_of(column).c[column.name]))
 
 
-def columns_of(table: sa.Table, names: str) -> tuple[sa.Column[Any], ...]:
+def columns_of(table: sa.FromClause, names: str) -> tuple[sa.Column[Any], ...]:
     """The columns of `table` with these names, separated by spaces."""
-    return tuple(table.c[name] for name in names.split())
+    return tuple(cast("sa.Column[Any]", table.c[name]) for name in names.split())
 
 
 def insert_into(dialect: DialectName, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
@@ -270,10 +263,7 @@ def distinct(among: sa.ColumnElement[bool], *order: sa.Column[Any]) -> sa.CTE:
     every row of the table.
     """
     value = order[0]
-    found = sa.select(_first(among, order).label("value")).cte("found", recursive=True)
-    following = _first(sa.and_(among, value > found.c.value), order)
+    first = sa.select(value).where(among).order_by(*order).limit(ONE)
+    found = sa.select(first.scalar_subquery().label("value")).cte("found", recursive=True)
+    following = first.where(value > found.c.value).scalar_subquery()
     return found.union_all(sa.select(following).select_from(found).where(found.c.value.is_not(None)))
-
-
-def _first(among: sa.ColumnElement[bool], order: Sequence[sa.Column[Any]]) -> sa.ScalarSelect[Any]:
-    return sa.select(order[0]).where(among).order_by(*order).limit(ONE).scalar_subquery()

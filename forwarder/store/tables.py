@@ -1,6 +1,5 @@
 """The store's tables. The statements use them, and a test compares them with the migrations."""
 
-from collections.abc import Sequence
 from datetime import date
 from typing import Any, Final
 
@@ -8,10 +7,16 @@ import sqlalchemy as sa
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
-from forwarder.store.sql import Moment, utc_day
+from forwarder.store.sql import Moment, literal, utc_day
 
 Key = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 """An identifier: compared byte by byte, which is what indexes on it are fastest with."""
+
+PENDING, IN_DOUBT, CONFIRMED, CANCELLED = POSSIBLE_STATUSES = tuple(
+    literal(status) for status in (Status.PENDING, Status.IN_DOUBT, Status.CONFIRMED, Status.CANCELLED)
+)
+"""Of rows that led or may lead to a reservation: only these are searched for repeats. In the order of the indexes' conditions,
+because SQLite uses a partial index only for a statement with the same list in the same order."""
 
 RowId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 metadata = sa.MetaData()
@@ -22,58 +27,49 @@ def _partial_index(name: str, *columns: sa.ColumnElement[Any], where: sa.ColumnE
     sa.Index(name, *columns, postgresql_where=where, sqlite_where=where)
 
 
+def _required(kind: Any, names: str, *, default: str | None = None) -> list[sa.Column[Any]]:
+    """Columns that are never NULL, with these names, separated by spaces. `default`: the server's, in SQL."""
+    server_default = None if default is None else sa.text(default)
+    return [sa.Column(name, kind, nullable=False, server_default=server_default) for name in names.split()]
+
+
+def _optional(kind: Any, names: str) -> list[sa.Column[Any]]:
+    return [sa.Column(name, kind) for name in names.split()]
+
+
 reservations = sa.Table(
     "reservations",
     metadata,
     sa.Column("id", RowId, sa.Identity(always=True), primary_key=True),
-    sa.Column("request_id", Key, nullable=False),
-    sa.Column("record_id", sa.BigInteger, nullable=False),
-    sa.Column("workspace_id", sa.Text, nullable=False),
-    sa.Column("account_id", Key, nullable=False),
-    sa.Column("partition", sa.Integer, nullable=False),
-    sa.Column("log_offset", sa.BigInteger, nullable=False, server_default=sa.text("0")),
-    sa.Column("log_timestamp_ms", sa.BigInteger, nullable=False, server_default=sa.text("0")),
-    sa.Column("operation", sa.Text, nullable=False),
-    sa.Column("property_id", sa.Text, nullable=False),
-    sa.Column("room_id", sa.Text, nullable=False),
-    sa.Column("arrival_date", sa.Date, nullable=False),
-    sa.Column("departure_date", sa.Date, nullable=False),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("request", sa.Text, nullable=False),
-    sa.Column("fingerprint", sa.Text, nullable=False),
+    *_required(Key, "request_id"),
+    *_required(sa.BigInteger, "record_id"),
+    *_required(sa.Text, "workspace_id"),
+    *_required(Key, "account_id"),
+    *_required(sa.Integer, "partition"),
+    *_required(sa.BigInteger, "log_offset log_timestamp_ms", default="0"),
+    *_required(sa.Text, "operation property_id room_id"),
+    *_required(sa.Date, "arrival_date departure_date"),
+    *_required(sa.Text, "status request fingerprint"),
     sa.Column("card", sa.Text),
-    sa.Column("accepted_at", Moment, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("updated_at", Moment, nullable=False),
+    *_required(Moment, "accepted_at created_at updated_at"),
     sa.Column("cancelled_at", Moment),
-    sa.Column("deadline_at", Moment, nullable=False),
+    *_required(Moment, "deadline_at"),
     sa.Column("due_at", Moment),
     sa.Column("leased_by", Key),
-    sa.Column("pushing", sa.Boolean, nullable=False, server_default=sa.text("false")),
-    sa.Column("possibly_sent", sa.Boolean, nullable=False, server_default=sa.text("false")),
-    sa.Column("target", sa.Text),
-    sa.Column("evidence", sa.Text),
-    sa.Column("doubles", sa.Text),
-    sa.Column("takeovers", sa.Integer, nullable=False, server_default=sa.text("0")),
-    sa.Column("attempts", sa.Text, nullable=False, server_default=sa.text("'[]'")),
-    sa.Column("tries", sa.Integer, nullable=False, server_default=sa.text("0")),
-    sa.Column("revision", sa.Integer, nullable=False, server_default=sa.text("0")),
-    sa.Column("pms_reservation_id", sa.Text),
-    sa.Column("record", sa.Text),
-    sa.Column("problem", sa.Text),
-    sa.Column("trace", sa.Text),
-    sa.Column("api_key_id", sa.Text),
+    *_required(sa.Boolean, "pushing possibly_sent", default="false"),
+    *_optional(sa.Text, "target evidence doubles"),
+    *_required(sa.Integer, "takeovers", default="0"),
+    *_required(sa.Text, "attempts", default="'[]'"),
+    *_required(sa.Integer, "tries revision", default="0"),
+    *_optional(sa.Text, "pms_reservation_id record problem trace api_key_id"),
     sa.Column("cancel_requested_at", Moment),
-    sa.Column("cancel_reason", sa.Text),
-    sa.Column("cancel_problem", sa.Text),
-    sa.Column("natural_key", Key),
-    sa.Column("transaction_key", Key),
-    sa.Column("keyed", sa.Boolean, nullable=False, server_default=sa.text("false")),
+    *_optional(sa.Text, "cancel_reason cancel_problem"),
+    *_optional(Key, "natural_key transaction_key"),
+    *_required(sa.Boolean, "keyed", default="false"),
     sa.Column("transaction_of", sa.Text),
     sa.Column("anonymized_at", Moment),
     sa.Column("failure_class", sa.Text),
-    sa.Column("same_key", Key),
-    sa.Column("stay_key", Key),
+    *_optional(Key, "same_key stay_key"),
     sa.Column("similar_to", sa.Text),
     sa.Column("conflicting_at", Moment),
     sqlite_autoincrement=True,
@@ -89,32 +85,26 @@ are JSON texts.
 - `partition`, `log_offset`, `log_timestamp_ms` (UTC, since 1970): of its message on the requests topic. A negative offset is of a
   topic that was lost since.
 - `card`: the card, sealed under keys that are in `card_keys`; null once the outcome is final.
-- `due_at`: when the row is (or was) due; null once nothing is left to do, or only an operator can.
-- `deadline_at`: until when the forwarder tries it.
-- `leased_by`: the worker that holds it.
-- `pushing`: an intent to push was made durable, and its end is not known.
-- `possibly_sent`: an earlier push may have made a reservation.
-- `evidence`: the pushes and their results (`reservation.evidence`), one JSON object a line.
-- `target`: the target of pushes under the current or last lease (see `Work`).
-- `doubles`: the ids of other reservations that the PMS shows under the same reference, as JSON.
-- `takeovers`: how many workers it was taken over from.
-- `tries`: attempts since it became pending, or its cancellation could first be tried; `attempts` may not hold all of them.
-- `cancel_problem`: why a requested cancellation failed.
+- `due_at`: when the row is (or was) due; null once nothing is left to do, or only an operator can. `deadline_at`: until when the
+  forwarder tries it. `leased_by`: the worker that holds it.
+- `pushing`: an intent to push was made durable, and its end is not known. `possibly_sent`: an earlier push may have made a
+  reservation. `evidence`: the pushes and their results (`reservation.evidence`), one JSON object a line. `target`: of pushes under
+  the current or last lease (see `Work`). `doubles`: the ids of other reservations that the PMS shows under the same reference.
+- `takeovers`: how many workers it was taken over from. `tries`: attempts since it became pending, or its cancellation could first
+  be tried; `attempts` may not hold all of them. `cancel_problem`: why a requested cancellation failed.
 - `natural_key`, `transaction_key`, `keyed`: as in `NaturalKey`; `keyed` also if a keyed submission repeated it.
 - `same_key`, `stay_key`: as in `NaturalKey`; NULL in rows of releases before 0.2.
 - `similar_to`: the request ids of others for the same stay and guest, as a JSON text; NULL if there are none.
 - `conflicting_at`: when the last submission with another body under its idempotency key was accepted, which was not made.
 - `transaction_of`: no longer written. Releases before 0.2 refused a submission that reused the transaction of the named one.
-- `failure_class`: the class of its dead letter, if FAILED.
+- `failure_class`: of its dead letter, if FAILED.
 - `anonymized_at`: when its guest's data was removed (`reservation.anonymous`); null again once work on it resumes.
 """
 
 _row = reservations.c
 sa.Index("reservations_request_id", _row.request_id, unique=True)
 sa.Index("reservations_record_id", _row.record_id, unique=True)
-_UNLISTED: list[sa.ColumnElement[str]] = [
-    sa.literal_column(f"'{status}'") for status in sorted(set(Status) - LISTED_STATUSES)
-]
+_UNLISTED = [literal(status) for status in sorted(set(Status) - LISTED_STATUSES)]
 IS_LISTED: Final = _row.status.not_in(_UNLISTED)
 """The default filter of a list. A partial index serves only statements with exactly its condition."""
 _partial_index("reservations_listed", _row.account_id, _row.id, where=IS_LISTED)
@@ -125,54 +115,30 @@ sa.Index("reservations_arrival", _row.account_id, _row.arrival_date, _row.id)
 sa.Index("reservations_departure", _row.account_id, _row.departure_date, _row.id)
 # By day, because there are few days. The moment is last in the index, so that older rows are skipped unread.
 sa.Index("reservations_updated", _row.account_id, utc_day(_row.updated_at), _row.id, _row.updated_at)
-# Claimable rows, in the order of claims. The partition is the last column of the index, so that rows of other workers' partitions
-# are skipped unread.
-_partial_index(
-    "reservations_due",
-    _row.account_id,
-    _row.due_at,
-    _row.id,
-    _row.partition,
-    where=sa.text("due_at IS NOT NULL AND leased_by IS NULL"),
-)
+# Claimable rows, in the order of claims. The partition is last, so that rows of other workers' partitions are skipped unread.
+_unheld = sa.text("due_at IS NOT NULL AND leased_by IS NULL")
+_partial_index("reservations_due", _row.account_id, _row.due_at, _row.id, _row.partition, where=_unheld)
 # For operators, who look up reservations by the PMS's id.
 _partial_index("reservations_pms_id", _row.pms_reservation_id, _row.id, where=sa.text("pms_reservation_id IS NOT NULL"))
 _partial_index("reservations_doubles", _row.id, where=sa.text("doubles IS NOT NULL"))
-_partial_index(
-    "reservations_deadline",
-    _row.deadline_at,
-    _row.id,
-    _row.partition,
-    where=sa.text("status <> 'IN_DOUBT' AND due_at IS NOT NULL AND leased_by IS NULL"),
-)
+_unheld_pending = sa.text(f"status <> 'IN_DOUBT' AND {_unheld}")
+_partial_index("reservations_deadline", _row.deadline_at, _row.id, _row.partition, where=_unheld_pending)
 _partial_index("reservations_leased", _row.leased_by, where=sa.text("leased_by IS NOT NULL"))
 
-_departed_later = sa.and_(
-    _row.status == sa.literal_column("'CONFIRMED'"),
-    _row.departure_date > utc_day(_row.updated_at),
-)
-FINISHED_DAY: Final[sa.ColumnElement[date]] = sa.func.coalesce(
-    sa.case((_departed_later, _row.departure_date)), utc_day(_row.updated_at)
-)
+_departed_later = sa.and_(_row.status == CONFIRMED, _row.departure_date > utc_day(_row.updated_at))
+_departure = sa.case((_departed_later, _row.departure_date))
+FINISHED_DAY: Final[sa.ColumnElement[date]] = sa.func.coalesce(_departure, utc_day(_row.updated_at))
 """The day on which a submission is finished: of the guest's departure if confirmed and later, else of its outcome."""
-_IDENTIFIABLE = "anonymized_at IS NULL AND due_at IS NULL AND leased_by IS NULL AND status <> 'IN_DOUBT'"
-IS_IDENTIFIABLE: Final = sa.text(_IDENTIFIABLE)
+IS_IDENTIFIABLE: Final = sa.text(
+    "anonymized_at IS NULL AND due_at IS NULL AND leased_by IS NULL AND status <> 'IN_DOUBT'"
+)
 """Finished rows that still have their guest's data; literally the condition of the index."""
 _partial_index(
-    "reservations_identifiable", _row.workspace_id, _row.status, FINISHED_DAY, _row.id, where=sa.text(_IDENTIFIABLE)
+    "reservations_identifiable", _row.workspace_id, _row.status, FINISHED_DAY, _row.id, where=IS_IDENTIFIABLE
 )
-
-_OPEN_FAILURE = "status = 'FAILED' AND anonymized_at IS NULL"
-IS_OPEN_FAILURE: Final = sa.text(_OPEN_FAILURE)
+IS_OPEN_FAILURE: Final = sa.text("status = 'FAILED' AND anonymized_at IS NULL")
 """Failed submissions that can be replayed; literally the condition of the index."""
-_partial_index("reservations_failed", _row.account_id, _row.failure_class, where=sa.text(_OPEN_FAILURE))
-
-POSSIBLE_STATUSES: Final[Sequence[sa.ColumnElement[str]]] = [
-    sa.literal_column(f"'{status}'") for status in (Status.PENDING, Status.IN_DOUBT, Status.CONFIRMED, Status.CANCELLED)
-]
-"""Of rows that led or may lead to a reservation: only these are searched for repeats. In the order of the indexes' conditions,
-because SQLite uses a partial index only for a statement with the same list in the same order."""
-_POSSIBLE = f"status IN ({', '.join(map(str, POSSIBLE_STATUSES))})"
+_partial_index("reservations_failed", _row.account_id, _row.failure_class, where=IS_OPEN_FAILURE)
 
 
 def recognised_by(columns: ReadOnlyColumnCollection[str, Any]) -> sa.ColumnElement[str]:
@@ -181,20 +147,18 @@ def recognised_by(columns: ReadOnlyColumnCollection[str, Any]) -> sa.ColumnEleme
     return sa.func.coalesce(columns.transaction_key, columns.natural_key)
 
 
-_partial_index(
-    "reservations_recognised", recognised_by(_row), _row.id, where=sa.text(f"natural_key IS NOT NULL AND {_POSSIBLE}")
-)
-
-_IS_RECOGNISED = f"stay_key IS NOT NULL AND {_POSSIBLE}"
+_POSSIBLE = f"status IN ({', '.join(map(str, POSSIBLE_STATUSES))})"
+_has_natural = sa.text(f"natural_key IS NOT NULL AND {_POSSIBLE}")
+_partial_index("reservations_recognised", recognised_by(_row), _row.id, where=_has_natural)
 # By both, so that the same content is found at once, regardless of how many have the same stay.
-_partial_index("reservations_stay", _row.stay_key, _row.same_key, _row.id, where=sa.text(_IS_RECOGNISED))
+_has_stay = sa.text(f"stay_key IS NOT NULL AND {_POSSIBLE}")
+_partial_index("reservations_stay", _row.stay_key, _row.same_key, _row.id, where=_has_stay)
 
 card_keys = sa.Table(
     "card_keys",
     metadata,
     sa.Column("request_id", Key, primary_key=True),
-    sa.Column("secret_id", sa.Text, nullable=False),
-    sa.Column("number_key", sa.Text, nullable=False),
+    *_required(sa.Text, "secret_id number_key"),
     sa.Column("code_key", sa.Text),
     sa.Column("expires_at", Moment, nullable=False),
     sa.Column("sealing_key", Key),
@@ -207,8 +171,7 @@ duplicates = sa.Table(
     "duplicates",
     metadata,
     sa.Column("request_id", Key, primary_key=True),
-    sa.Column("account_id", Key, nullable=False),
-    sa.Column("duplicate_of", Key, nullable=False),
+    *_required(Key, "account_id duplicate_of"),
     sa.Column("accepted_at", Moment, nullable=False),
     sa.Column("fingerprint", sa.Text, nullable=False),
 )
@@ -271,13 +234,9 @@ processes = sa.Table(
     "processes",
     metadata,
     sa.Column("id", Key, primary_key=True),
-    sa.Column("role", sa.Text, nullable=False),
-    sa.Column("version", sa.Text, nullable=False),
-    sa.Column("revision", sa.Text, nullable=False),
-    sa.Column("host", sa.Text, nullable=False),
-    sa.Column("started_at", Moment, nullable=False),
-    sa.Column("seen_at", Moment, nullable=False),
-    sa.Column("throttles", sa.Text, nullable=False),
+    *_required(sa.Text, "role version revision host"),
+    *_required(Moment, "started_at seen_at"),
+    *_required(sa.Text, "throttles"),
     sa.Column("failing", sa.Text, nullable=False, server_default="[]"),
     postgresql_with={"fillfactor": 50},
 )
@@ -288,8 +247,7 @@ set_aside = sa.Table(
     metadata,
     sa.Column("failure_class", Key, primary_key=True),
     sa.Column("messages", sa.BigInteger, nullable=False),
-    sa.Column("first_at", Moment, nullable=False),
-    sa.Column("last_at", Moment, nullable=False),
+    *_required(Moment, "first_at last_at"),
 )
 """How many messages of the requests topic workers set aside as dead letters, by class, since an operator last acknowledged them."""
 
@@ -298,16 +256,12 @@ outbox = sa.Table(
     metadata,
     sa.Column("id", RowId, sa.Identity(always=True), primary_key=True),
     sa.Column("reservation_id", sa.BigInteger, nullable=False),
-    sa.Column("request_id", sa.Text, nullable=False),
-    sa.Column("revision", sa.Integer, nullable=False),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("key", sa.Text, nullable=False),
-    sa.Column("occurred_at", sa.Text, nullable=False),
-    sa.Column("data", sa.Text, nullable=False),
-    sa.Column("trace", sa.Text),
-    sa.Column("dead_letter", sa.Text),
-    sa.Column("publish_attempted_at", Moment, nullable=False),
-    sa.Column("faults", sa.Integer, nullable=False, server_default=sa.text("0")),
+    *_required(sa.Text, "request_id"),
+    *_required(sa.Integer, "revision"),
+    *_required(sa.Text, "status key occurred_at data"),
+    *_optional(sa.Text, "trace dead_letter"),
+    *_required(Moment, "publish_attempted_at"),
+    *_required(sa.Integer, "faults", default="0"),
     sa.Column("error_id", sa.Text),
     sqlite_autoincrement=True,
     # Rows live for milliseconds, so their space must be reused soon.
@@ -321,10 +275,9 @@ outbox = sa.Table(
 `publish_attempted_at`: when it was last handed out to be published; at first, when it was recorded. `faults`: how often publishing
 failed with an unexpected exception; the last one is logged with `error_id`."""
 
-_SET_ASIDE = "faults > 0"
-IS_SET_ASIDE: Final = sa.text(_SET_ASIDE)
+IS_SET_ASIDE: Final = sa.text("faults > 0")
 """Events that could not be published; literally the condition of the index."""
-_partial_index("outbox_set_aside", outbox.c.id, where=sa.text(_SET_ASIDE))
+_partial_index("outbox_set_aside", outbox.c.id, where=IS_SET_ASIDE)
 
 rate_buckets = sa.Table(
     "rate_buckets",
@@ -349,48 +302,35 @@ webhook_deliveries = sa.Table(
     "webhook_deliveries",
     metadata,
     sa.Column("id", RowId, sa.Identity(always=True), primary_key=True),
-    sa.Column("endpoint_id", Key, nullable=False),
-    sa.Column("event_id", Key, nullable=False),
-    sa.Column("event_type", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
+    *_required(Key, "endpoint_id event_id"),
+    *_required(sa.Text, "event_type body"),
     sa.Column("trace", sa.Text),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("retrying_since", Moment, nullable=False),
-    sa.Column("due_at", Moment),
-    sa.Column("ended_at", Moment),
-    sa.Column("claims", sa.Integer, nullable=False, server_default=sa.text("0")),
-    sa.Column("tries", sa.Integer, nullable=False, server_default=sa.text("0")),
-    sa.Column("attempts", sa.Text, nullable=False, server_default=sa.text("'[]'")),
+    *_required(sa.Text, "status"),
+    *_required(Moment, "created_at retrying_since"),
+    *_optional(Moment, "due_at ended_at"),
+    *_required(sa.Integer, "claims tries", default="0"),
+    *_required(sa.Text, "attempts", default="'[]'"),
     sqlite_autoincrement=True,
 )
 """Deliveries to customers' endpoints, and their results. `due_at` is set while one is pending; a claim postpones it, so that a
 delivery whose claimant dies is due again. `retrying_since`: the first attempt of this series; before that, when it was queued.
 `claims` numbers the claims, to distinguish them."""
 
-sa.Index("webhook_deliveries_event", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.event_id, unique=True)
-_partial_index(
-    "webhook_deliveries_due",
-    webhook_deliveries.c.endpoint_id,
-    webhook_deliveries.c.due_at,
-    where=sa.text("due_at IS NOT NULL"),
-)
-sa.Index("webhook_deliveries_endpoint", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.id)
+_delivery = webhook_deliveries.c
+sa.Index("webhook_deliveries_event", _delivery.endpoint_id, _delivery.event_id, unique=True)
+_partial_index("webhook_deliveries_due", _delivery.endpoint_id, _delivery.due_at, where=sa.text("due_at IS NOT NULL"))
+sa.Index("webhook_deliveries_endpoint", _delivery.endpoint_id, _delivery.id)
 
 audit = sa.Table(
     "audit",
     metadata,
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("at", Moment, nullable=False),
-    sa.Column("actor_kind", sa.Text, nullable=False),
-    sa.Column("actor", sa.Text, nullable=False),
-    sa.Column("origin", sa.Text, nullable=False),
-    sa.Column("action", sa.Text, nullable=False),
-    sa.Column("workspace_id", sa.Text),
-    sa.Column("target", sa.Text),
-    sa.Column("result", sa.Text, nullable=False),
+    *_required(sa.Text, "actor_kind actor origin action"),
+    *_optional(sa.Text, "workspace_id target"),
+    *_required(sa.Text, "result"),
     sa.Column("reason", sa.Text),
-    sa.Column("details", sa.Text, nullable=False),
+    *_required(sa.Text, "details"),
     # Written by versions that chained the entries. A later migration drops them, once no such process can run any more.
     sa.Column("previous_hash", sa.Text, nullable=False, default=""),
     sa.Column("hash", sa.Text, nullable=False, default=""),

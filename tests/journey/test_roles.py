@@ -14,7 +14,7 @@ import pytest
 
 from forwarder.store import tables as store_tables
 from forwarder.store.lists.reader import LISTED, SUBMISSION
-from forwarder.store.roles import ROLES
+from forwarder.store.migrate import ROLES
 from forwarder.tenancy.sql import database
 from tests.support.backends import only
 from tests.support.deployment.deployment import Deployment, Site, Typed, booking, deploy

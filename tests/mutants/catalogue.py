@@ -214,7 +214,7 @@ MUTANTS: Final = (
         "takeover-forgets-the-push",
         "The row of a worker that died over a push is free, as if nothing had been sent.",
         _LEASES,
-        "sa.or_(_row.pushing, target.like(sa.literal_column(\"'{%'\")))",
+        'sa.or_(_row.pushing, target.like(literal("{%")))',
         "_row.pushing, target == none",
         ("NextReplies", "KillWorker", "Strike"),
     ),

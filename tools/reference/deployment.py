@@ -11,7 +11,7 @@ import typer
 from forwarder.cli.program import program
 from forwarder.oversight.assumptions import ASSUMPTIONS
 from forwarder.settings import Environment
-from forwarder.store.roles import ROLES
+from forwarder.store.migrate import ROLES
 from tools.reference.source import HEAD, PACKAGE, documented, table
 
 # --- docs/reference/commands.md ---------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def chart_settings() -> str:
 _ROLES_ABOUT: Final = """# Privileges of the database roles
 
 The privileges that `forwarder migrate --roles` grants: [Database roles](../operations/database-roles.md). Empty: nothing.
-*of columns*: only those that `forwarder/store/roles.py` names. Only worker and operator read a sealed card or credential, only
+*of columns*: only those that `forwarder/store/migrate.py` names. Only worker and operator read a sealed card or credential, only
 notifier and operator the secret of a webhook.
 
 """

@@ -24,7 +24,7 @@ from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Embedded, Settings
-from forwarder.store.rate_loans import SqlLender
+from forwarder.store.deployment import SqlLender
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder

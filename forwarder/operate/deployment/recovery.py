@@ -162,7 +162,7 @@ class Recovery:
             revisions = {each.submission.request_id: each.replay_of for each in replays}
             replayed += len(await self.store.replays_not_made(undecided))
             replayed += sum(each.revision == revisions[each.request_id] for each in failed_since)
-        pending = (await self.recorder.backlog(now=_ENDLESS)).due
+        pending = await self.recorder.count_due(now=_ENDLESS)
         possibly_sent = max(pending + counts["undecided"] - in_store, 0) + replayed
         return _counted(since, counts, behind, possibly_sent, replayed)
 

@@ -27,9 +27,8 @@ from forwarder.oversight.losses import TopicCheck, TopicLost
 from forwarder.process.clock import Clock, SystemClock, iso
 from forwarder.process.printable import printable
 from forwarder.settings import Settings
-from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.database import NotPermitted
-from forwarder.store.deployment import BacklogReader, ProcessRegister, RunningProcess
+from forwarder.store.deployment import AuditTrail, BacklogReader, ProcessRegister, RunningProcess
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.port import EndpointWork, SetAsideMessages
 from forwarder.store.migrate import HEAD, applied_revisions, is_current

@@ -28,8 +28,7 @@ from forwarder.process.clock import Clock, iso
 from forwarder.reservation.submission import live_account_id
 from forwarder.store.audit import AuditResult
 from forwarder.store.lists.overview import MIN_DIGITS, digits_of
-from forwarder.store.retention import GuestStore, Purger
-from forwarder.store.submissions.port import ErasureState, GuestRecord, ParkedReason
+from forwarder.store.retention import ErasureState, GuestRecord, GuestStore, ParkedReason, Purger
 from forwarder.tenancy.port import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicy
 from forwarder.topics.codec import Undecodable, decode_data
 from forwarder.topics.port import Log, Topics

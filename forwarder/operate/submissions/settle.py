@@ -30,8 +30,7 @@ from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Reje
 from forwarder.reservation.problems import catalogue
 from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.port import SubmissionSummary
-from forwarder.store.submissions.completion import completed, with_attempt
-from forwarder.store.submissions.port import Attempt, Work
+from forwarder.store.submissions.port import Attempt, Work, completed, with_attempt
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Directory, NotKnown
 

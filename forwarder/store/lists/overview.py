@@ -36,11 +36,11 @@ from forwarder.store.sql import (
     batch_of,
     columns_of,
     distinct,
+    in_batch,
     key_among,
     key_batch,
-    same_key,
 )
-from forwarder.store.submissions.duplicates import EVERY_ROW, alike_of, original_of, replaced_by
+from forwarder.store.submissions.duplicates import EVERY_ROW, alike_of, original_of, originals_of_batch, replaced_by
 from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.tables import POSSIBLE_STATUSES, outbox, recognised_by, reservations
 
@@ -48,32 +48,19 @@ _row = reservations.c
 _LARGEST_ID: Final = 2**63 - 1
 _CANDIDATES: Final = 5000
 """How many rows one step of a search reads."""
-
 _MAX_WORDS, _MAX_PATTERN = 20, 1000
 """How many words of a guest a database looks for, and how many characters of a text: it refuses larger conditions."""
-
 _SKEW: Final = timedelta(minutes=5)
 """The maximum difference between the clocks of ingresses and workers."""
-
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 _AS_STORED: Final = "id record_id request_id workspace_id account_id property_id pms_reservation_id revision api_key_id"
 _WRITTEN: Final = "status arrival_date departure_date attempts accepted_at due_at deadline_at leased_by problem"
 _SUMMARY: Final = columns_of(reservations, f"{_AS_STORED} {_WRITTEN}")
-
+_ASKED: Final = columns_of(reservations, "request_id account_id request evidence pms_reservation_id doubles")
 _TIMES: Final[Mapping[DialectName, sa.Executable]] = {
     "postgresql": sa.text("SELECT clock_timestamp()"),
     "sqlite": sa.text("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"),
 }
-
-_ASKED: Final = columns_of(reservations, "request_id account_id request evidence pms_reservation_id doubles")
-
-_MAX_DOUBLED: Final = 1000
-
-
-def _asked(row: sa.Row[Any]) -> AskedFor:
-    evidence, doubles = read_evidence(row.evidence or ""), from_json(row.doubles or "[]")
-    reservation = from_json(row.request)
-    return AskedFor(row.request_id, row.account_id, reservation, evidence, row.pms_reservation_id, tuple(doubles))
 
 
 class FailedState(NamedTuple):
@@ -94,38 +81,43 @@ class Overview:
 
     async def find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission] | None:
         """The submission with that request id, or the one that it is a duplicate of, of any account."""
-        rows = await self._database.read(
-            sa.select(*_SUMMARY).where(_row.request_id == original_of(sa.literal(request_id)))
-        )
-        if not rows:
-            return None
-        summary = _summary(rows[0])
-        stored = await self._reader.submission(summary.account_id, summary.request_id)
-        return None if stored is None else (summary, stored)
+        found = await self.summaries([request_id])
+        stored = await self._reader.submission(found[0].account_id, found[0].request_id) if found else None
+        return None if stored is None else (found[0], stored)
 
     async def accepted_at(self, submission_id: int) -> str | None:
         """When the submission in that row, or in the next existing one, was accepted: ISO 8601."""
-        rows = await self._database.read(next_from(), {"before": submission_id})
+        rows = await self._database.read(_next_from(submission_id))
         return iso(rows[0].accepted_at) if rows else None
 
     async def asked_for(self, request_id: str) -> AskedFor | None:
         """The content of that submission, or of the one that it is a duplicate of."""
-        wanted = sa.select(*_ASKED).where(_row.request_id == original_of(sa.literal(request_id)))
-        rows = await self._database.read(wanted)
-        return _asked(rows[0]) if rows else None
+        found = await self._asked(_row.request_id == original_of(sa.literal(request_id)))
+        return found[0] if found else None
 
     async def doubled(self) -> Sequence[AskedFor]:
         """The submissions that have doubles, newest first; at most the newest 1000."""
-        wanted = sa.select(*_ASKED).where(_row.doubles.is_not(None)).order_by(_row.id.desc()).limit(_MAX_DOUBLED)
-        return [_asked(row) for row in await self._database.read(wanted)]
+        return await self._asked(_row.doubles.is_not(None))
+
+    async def _asked(self, which: sa.ColumnElement[bool]) -> Sequence[AskedFor]:
+        found = sa.select(*_ASKED).where(which).order_by(_row.id.desc()).limit(1000)
+        return [
+            AskedFor(
+                row.request_id,
+                row.account_id,
+                from_json(row.request),
+                read_evidence(row.evidence or ""),
+                row.pms_reservation_id,
+                tuple(from_json(row.doubles or "[]")),
+            )
+            for row in await self._database.read(found)
+        ]
 
     async def summaries(self, request_ids: Collection[str]) -> Sequence[SubmissionSummary]:
         """The submissions with these request ids, or of which these are duplicates, newest first."""
-        named = batch_of(_row.request_id).c.request_id
-        asked = sa.select(original_of(named).label("original")).distinct().subquery("asked")
-        found = sa.select(*_SUMMARY).select_from(asked.join(reservations, same_key(_row.request_id, asked.c.original)))
+        found = originals_of_batch(_SUMMARY).order_by(_row.id.desc())
         batch = key_batch("request_id", request_ids)
-        return [_summary(row) for row in await self._database.read(found.order_by(_row.id.desc()), {BATCH: batch})]
+        return [_summary(row) for row in await self._database.read(found, {BATCH: batch})]
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[str]:
         """The accounts that have submissions, shadows included; of one workspace, if given."""
@@ -161,17 +153,10 @@ class Overview:
         if rest is not None and rest < lowest:  # older rows were accepted earlier
             rest = None
         columns = _SUMMARY if wanted.guest is None else (*_SUMMARY, _row.request)
-        rows = await self._database.read(among(dialect, wanted, columns), {BATCH: key_batch("id", ids)})
-        found = [
-            each
-            for each, row in ((_summary(row), row) for row in rows)
-            if is_wanted(
-                wanted,
-                each.account_id,
-                None if wanted.guest is None else row.request,
-                (each.reason, each.problem_code),
-            )
-        ]
+        # The rows of the candidates that may match, newest first; `is_wanted` decides.
+        rows = sa.select(*columns).where(in_batch(_row.id), *_conditions(dialect, wanted)).order_by(_row.id.desc())
+        read = await self._database.read(rows, {BATCH: key_batch("id", ids)})
+        found = [each for row in read if is_wanted(wanted, each := _summary(row), getattr(row, "request", None))]
         if len(found) <= limit:
             return found, rest
         return found[:limit], found[limit - 1].id
@@ -184,7 +169,7 @@ class Overview:
         low, high = edge.first or 0, (edge.last or 0) + 1
         while low < high:
             middle = (low + high) // 2
-            rows = await self._database.read(next_from(), {"before": middle})
+            rows = await self._database.read(_next_from(middle))
             if rows and rows[0].created_at < moment:
                 low = rows[0].id + 1
             else:
@@ -192,8 +177,7 @@ class Overview:
         return low
 
     async def time(self) -> datetime:
-        rows = await self._database.read(_TIMES[self._database.dialect])
-        shown: datetime | str = rows[0][0]
+        shown: datetime | str = await self._database.scalar(_TIMES[self._database.dialect])
         return datetime.fromisoformat(shown) if isinstance(shown, str) else shown
 
     async def unpublished(self, submission_id: int) -> Sequence[int]:
@@ -221,9 +205,10 @@ class Overview:
         """PostgreSQL's settings for durability, and how many standbys take part in each commit; for SQLite none."""
         if self._database.dialect != "postgresql":
             return {}, 0
-        found = await self._database.read(_SERVER_SETTINGS)
-        (standbys,) = await self._database.read(_SYNCHRONOUS_STANDBYS)
-        return {row.name: row.setting for row in found}, int(standbys.count_of)
+        settings = sa.text("SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes')")
+        found = await self._database.read(settings)
+        standbys = sa.text("SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')")
+        return {row.name: row.setting for row in found}, int(await self._database.scalar(standbys))
 
     async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
         """Of these submissions, those replaced by a later one that may have a reservation, with that one's request id."""
@@ -231,19 +216,9 @@ class Overview:
         return replaced_by(await self._database.read(alike_of(self._database.dialect), {BATCH: batch, **EVERY_ROW}))
 
 
-_SERVER_SETTINGS = sa.text("SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes')")
-
-_SYNCHRONOUS_STANDBYS = sa.text(
-    "SELECT count(*) AS count_of FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')"
-)
-
-
 def statuses() -> sa.Select[Any]:
     """The status, and the revision of the last event, of a batch of request ids."""
-    batch = batch_of(_row.request_id)
-    return sa.select(_row.request_id, _row.status, _row.revision).where(
-        key_among(_row.request_id, sa.select(batch.c.request_id))
-    )
+    return sa.select(_row.request_id, _row.status, _row.revision).where(in_batch(_row.request_id))
 
 
 def _summary(row: sa.Row[Any]) -> SubmissionSummary:
@@ -329,9 +304,9 @@ def candidates(dialect: DialectName, lead: Lead) -> sa.Select[Any]:
     return found.order_by(found.selected_columns.id.desc()).limit(_max_rows)
 
 
-def next_from() -> sa.Select[Any]:
-    """The first row at or above `before`: its id, and when it was accepted and ingested."""
-    return sa.select(_row.id, _row.accepted_at, _row.created_at).where(_row.id >= _before).order_by(_row.id).limit(ONE)
+def _next_from(row_id: int) -> sa.Select[Any]:
+    """The first row at or above that id: its id, and when it was accepted and ingested."""
+    return sa.select(_row.id, _row.accepted_at, _row.created_at).where(_row.id >= row_id).order_by(_row.id).limit(ONE)
 
 
 def of_transactions() -> sa.Select[Any]:
@@ -340,13 +315,6 @@ def of_transactions() -> sa.Select[Any]:
     recognised = key_among(recognised_by(_row), sa.select(keys.c.transaction_key))
     # Literally the index's condition, or PostgreSQL cannot use it.
     return sa.select(_row.id).where(recognised, _row.natural_key.is_not(None), _row.status.in_(POSSIBLE_STATUSES))
-
-
-def among(dialect: DialectName, wanted: SubmissionQuery, columns: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
-    """These columns, newest first, of the rows of a batch of ids that may match; `is_wanted` decides."""
-    batch = batch_of(_row.id)
-    rows = sa.select(*columns).where(key_among(_row.id, sa.select(batch.c.id)))
-    return rows.where(*_conditions(dialect, wanted)).order_by(_row.id.desc())
 
 
 def _conditions(dialect: DialectName, wanted: SubmissionQuery) -> list[sa.ColumnElement[bool]]:
@@ -366,9 +334,7 @@ def _conditions(dialect: DialectName, wanted: SubmissionQuery) -> list[sa.Column
         conditions.append(_row.transaction_key.in_(sorted(wanted.transaction_keys.values())))
     if wanted.reason is not None:
         named = f'"{wanted.reason}"'[:_MAX_PATTERN]
-        conditions.append(
-            sa.or_(_row.attempts.contains(named, autoescape=True), _row.problem.contains(named, autoescape=True))
-        )
+        conditions.append(sa.or_(*(each.contains(named, autoescape=True) for each in (_row.attempts, _row.problem))))
     if wanted.guest is not None:
         conditions += _guest_conditions(dialect, wanted.guest)
     return conditions
@@ -386,9 +352,11 @@ def _guest_conditions(dialect: DialectName, guest: str) -> list[sa.ColumnElement
     return [_row.request.ilike(f"%{word}%") for word in loosely]
 
 
-def is_wanted(wanted: SubmissionQuery, account_id: str, request: str | None, reasons: Sequence[str | None]) -> bool:
-    """The checks that the database cannot make on a row from `among`. `request`: its JSON text, for a guest."""
-    if account_id not in wanted.accounts or (wanted.reason is not None and wanted.reason not in reasons):
+def is_wanted(wanted: SubmissionQuery, found: SubmissionSummary, request: str | None) -> bool:
+    """The checks that the database cannot make. `request`: its JSON text, for a guest."""
+    if found.account_id not in wanted.accounts:
+        return False
+    if wanted.reason is not None and wanted.reason not in {found.reason, found.problem_code}:
         return False
     if wanted.guest is None or request is None:
         return True

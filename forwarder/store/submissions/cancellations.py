@@ -1,4 +1,4 @@
-"""The statements that match cancellations with their submissions, in either order of arrival. No I/O.
+"""The statements that match cancellations with their submissions, in either order of arrival.
 
 A cancellation whose submission was not ingested yet is parked. Submissions and cancellations are ingested under one lock, so that
 the second always finds the first.
@@ -11,21 +11,28 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from forwarder.store.sql import DialectName, Moment, batch_of, columns_of, insert_into, key_among, same_key
-from forwarder.store.tables import parked_cancellations, reservations
+from forwarder.store.sql import (
+    ZERO,
+    DialectName,
+    Moment,
+    batch_of,
+    columns_of,
+    in_batch,
+    insert_into,
+    literal,
+    same_key,
+)
+from forwarder.store.tables import CANCELLED, CONFIRMED, PENDING, parked_cancellations, reservations
 
 _INGEST_LOCK: Final = 0x72657376
 """The number of a PostgreSQL advisory lock that nothing else uses."""
 
-PENDING: Final[sa.ColumnElement[str]] = sa.literal_column("'PENDING'")
-CONFIRMED: Final[sa.ColumnElement[str]] = sa.literal_column("'CONFIRMED'")
 _row = reservations.c
 _parked = parked_cancellations.c
 _now = sa.bindparam("now", type_=Moment())
-_NONE: sa.ColumnElement[str] = sa.literal_column("''")
 
 # As an expression, so that no planner scans all rows of the account instead of finding the one.
-_account_id = sa.func.coalesce(_row.account_id, _NONE)
+_account_id = sa.func.coalesce(_row.account_id, literal(""))
 CANCEL_REQUESTED: Final = _row.cancel_requested_at.is_not(None)
 """The row is to be cancelled."""
 
@@ -38,7 +45,7 @@ def ingest_lock() -> sa.Select[Any]:
 
 def _is_new(revision: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     failed_before = sa.and_(_row.cancel_problem.is_not(None), _row.revision == revision)
-    return sa.and_(sa.or_(~CANCEL_REQUESTED, failed_before), _row.status != sa.literal_column("'CANCELLED'"))
+    return sa.and_(sa.or_(~CANCEL_REQUESTED, failed_before), _row.status != CANCELLED)
 
 
 @cache
@@ -52,9 +59,8 @@ def not_noted() -> sa.Select[Any]:
 @cache
 def note() -> sa.Executable:
     """Note a batch of cancellations on their rows, where none is noted yet or the noted one failed with the revision named here."""
-    batch = batch_of(
-        *columns_of(reservations, "request_id account_id revision cancel_requested_at cancel_reason deadline_at trace"),
-    )
+    own = "request_id account_id revision cancel_requested_at cancel_reason deadline_at trace"
+    batch = batch_of(*columns_of(reservations, own))
     is_new = _is_new(batch.c.revision)
     unsent = sa.and_(_row.status == PENDING, _row.leased_by.is_(None), ~_row.possibly_sent)
     # Of an outcome that was restored before its cancellation: this is the one that failed, or an earlier one.
@@ -68,7 +74,7 @@ def note() -> sa.Executable:
         "deadline_at": sa.case((unsent, _now), (confirmed, batch.c.deadline_at), else_=_row.deadline_at),
         # From now on the row belongs to the canceller's trace.
         "trace": sa.func.coalesce(batch.c.trace, _row.trace),
-        "tries": sa.case((confirmed, sa.literal_column("0")), else_=_row.tries),
+        "tries": sa.case((confirmed, ZERO), else_=_row.tries),
         # The PMS's answer to the cancellation may contain the guest's data again.
         "anonymized_at": sa.case((confirmed, sa.null()), else_=_row.anonymized_at),
     }
@@ -79,25 +85,24 @@ def note() -> sa.Executable:
 @cache
 def park(dialect: DialectName) -> sa.Executable:
     """Park those of a batch whose submission was not ingested yet."""
-    columns = (_parked.request_id, _parked.account_id, _parked.requested_at, _parked.reason, _parked.trace)
-    batch = batch_of(*columns)
-    rows = sa.select(*(batch.c[column.name] for column in columns)).where(_reservation_id(batch.c.request_id).is_(None))
-    kept = insert_into(dialect, parked_cancellations).from_select([column.name for column in columns], rows)
+    batch = batch_of(*_parked)
+    rows = sa.select(*batch.c).where(_reservation_id(batch.c.request_id).is_(None))
+    kept = insert_into(dialect, parked_cancellations).from_select([column.name for column in _parked], rows)
     return kept.on_conflict_do_nothing(index_elements=["request_id"])
 
 
 @cache
 def noted_on() -> sa.Select[Any]:
     """The rows that a batch of cancellations is about, as far as they are there, and who holds them."""
-    batch = batch_of(_row.request_id)
-    named = key_among(_row.request_id, sa.select(batch.c.request_id))
-    return sa.select(_row.request_id, _row.partition, _row.leased_by).where(named)
+    return sa.select(_row.request_id, _row.partition, _row.leased_by).where(in_batch(_row.request_id))
 
 
 @cache
 def unpark() -> sa.Executable:
     """Notes parked cancellations on the rows just ingested, and ends their leases; returns their ids and what was noted."""
-    request_id = sa.func.coalesce(_parked.request_id, _NONE)  # so that no planner looks rows up among the parked ones
+    request_id = sa.func.coalesce(
+        _parked.request_id, literal("")
+    )  # so that no planner looks rows up among the parked ones
     theirs = sa.and_(same_key(_row.request_id, request_id), _account_id == _parked.account_id)
     return (
         sa.update(reservations)

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from pydantic_core import to_json
-from sqlalchemy import ColumnElement, column, delete, exists, func, insert, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy import ColumnElement, column, delete, exists, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import SealedCard
@@ -21,11 +21,6 @@ from forwarder.store.tables import Key, card_keys, duplicates, reservations
 _row = card_keys.c
 _OWN = _row.sealing_key.is_(None)
 _PENDING = (Status.PENDING.value, Status.IN_DOUBT.value)
-
-
-async def insert_card_keys(connection: AsyncConnection, keys: Sequence[CardKey]) -> None:
-    """Keep the keys of rows that the same transaction has inserted."""
-    await connection.execute(insert(card_keys), [asdict(key) for key in keys])
 
 
 class CardKeys:

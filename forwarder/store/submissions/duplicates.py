@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey
 from forwarder.reservation.outcome import Status
-from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, key_batch, same_key
+from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, columns_of, in_batch, key_batch, same_key
 from forwarder.store.submissions import cancellations
 from forwarder.store.submissions.port import Arrival, Duplicate
 from forwarder.store.tables import POSSIBLE_STATUSES, duplicates, parked_cancellations, recognised_by, reservations
@@ -47,14 +47,18 @@ async def settle_repeats(
     came before their submissions, on these or on their originals."""
     ids = [row.id for row in rows]
     found = list(await connection.execute(look(dialect), {"first": min(ids), "last": max(ids)}))
-    if not found and not _any_alike([arrived[row.request_id].submission.natural for row in rows]):
+    naturals = [each for row in rows if (each := arrived[row.request_id].submission.natural) is not None]
+    stays = [each.stay for each in naturals if each.stay is not None]
+    # Whether two of the batch share a natural key or a stay.
+    alike = len({each.key for each in naturals}) < len(naturals) or len(set(stays)) < len(stays)
+    if not found and not alike:
         return rows, Repeats()
     cancelled: dict[int, sa.Row[Any]] = {}
     if any(row.new_id is None for row in found):  # means that any cancellations are parked
         cancelled = {row.id: row for row in await connection.execute(cancellations.unpark(), {"now": now})}
         await connection.execute(cancellations.forget_parked())
     repeats = _decide(rows, arrived, found, cancelled)
-    named = key_among(reservations.c.id, sa.select(batch_of(reservations.c.id).c.id))
+    named = in_batch(_row.id)
     if repeats.duplicates:
         await connection.execute(sa.delete(reservations).where(named), {BATCH: key_batch("id", repeats.duplicates)})
     kept = [
@@ -95,13 +99,6 @@ async def settle_repeats(
     return [row for row in rows if row.id not in over], repeats
 
 
-def _any_alike(naturals: Sequence[NaturalKey | None]) -> bool:
-    """Whether two of a batch share a natural key or a stay; a missing one equals no other."""
-    known = [each for each in naturals if each is not None]
-    stays = [each.stay for each in known if each.stay is not None]
-    return len({each.key for each in known}) < len(known) or len(set(stays)) < len(stays)
-
-
 def _decide(
     rows: Sequence[sa.Row[Any]],
     arrived: Mapping[str, Arrival],
@@ -109,9 +106,17 @@ def _decide(
     cancelled: Mapping[int, sa.Row[Any]],
 ) -> Repeats:
     """Decides which of the `rows` repeat an earlier one, in the order of their ids."""
-    repeats, candidates = Repeats(), _Candidates()
-    for row in sorted((each for each in found if each.old_id is not None), key=lambda each: each.old_id):
-        candidates.add(row.old_id, earlier_in(row))
+    repeats, candidates = Repeats(), dict[int, Earlier]()
+    like: defaultdict[str | None, set[int]] = defaultdict(set)  # the candidates with each natural key and each stay
+
+    def add(row_id: int, earlier: Earlier) -> None:
+        candidates[row_id] = earlier
+        like[earlier.natural_key].add(row_id)
+        like[earlier.stay].add(row_id)
+
+    for row in found:
+        if row.old_id is not None:
+            add(row.old_id, earlier_in(row))
     known = {row.new_id: row.original for row in found if row.original is not None}
     for row in sorted(rows, key=lambda each: each.id):
         submission = arrived[row.request_id].submission
@@ -122,12 +127,13 @@ def _decide(
             continue
         if natural is None:
             continue
-        alike = candidates.like(natural)
+        newest_first = sorted(like[natural.key] | (like[natural.stay] if natural.stay else set()), reverse=True)
+        alike = [(each, candidates[each]) for each in newest_first]
         repeated = next((each for each in alike if each[1].is_repeated_by(natural, accepted_at)), None)
         if repeated is not None:
             repeats.duplicates[row.id] = Duplicate(submission, repeated[1].request_id)
             if natural.keyed:
-                candidates.mark_keyed(repeated[0])
+                candidates[repeated[0]] = replace(repeated[1], keyed=True)
                 repeats.keyed.add(repeated[0])
             continue
         similar = [each.request_id for _, each in alike if each.is_similar_to(natural, accepted_at)]
@@ -144,31 +150,8 @@ def _decide(
             natural.same,
             natural.stay,
         )
-        candidates.add(row.id, standing)
+        add(row.id, standing)
     return repeats
-
-
-class _Candidates:
-    """Earlier submissions by the ids of their rows, and those with each natural key or stay."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, Earlier] = {}
-        self._like: defaultdict[str, list[int]] = defaultdict(list)
-
-    def add(self, row_id: int, earlier: Earlier) -> None:
-        if row_id not in self._known:
-            self._known[row_id] = earlier
-            for key in {earlier.natural_key, earlier.stay}:
-                if key is not None:
-                    self._like[key].append(row_id)
-
-    def like(self, natural: NaturalKey) -> Sequence[tuple[int, Earlier]]:
-        """The candidates with the natural key or the stay, newest first."""
-        ids = {*self._like.get(natural.key, ()), *self._like.get(natural.stay or "", ())}
-        return [(each, self._known[each]) for each in sorted(ids, reverse=True)]
-
-    def mark_keyed(self, row_id: int) -> None:
-        self._known[row_id] = replace(self._known[row_id], keyed=True)
 
 
 def earlier_in(row: sa.Row[Any]) -> Earlier:
@@ -202,6 +185,7 @@ def replaced_by(rows: Sequence[sa.Row[Any]]) -> Mapping[str, str]:
 _LOOKED_AT: Final[sa.ColumnElement[int]] = sa.literal_column("16")
 """The maximum number of earlier submissions per key, newest first. More have the same key only if each has an Idempotency-Key."""
 
+_row = reservations.c
 _new = reservations.alias("new")
 _old = reservations.alias("old")
 
@@ -277,48 +261,33 @@ def _has_its_stay(old: sa.FromClause) -> Sequence[sa.ColumnElement[bool]]:
 
 
 def _about(old: sa.FromClause) -> Sequence[sa.ColumnElement[Any]]:
-    return (
-        old.c.id.label("old_id"),
-        old.c.request_id,
-        old.c.natural_key,
-        old.c.transaction_key,
-        old.c.keyed,
-        old.c.status,
-        old.c.accepted_at,
-        old.c.cancel_requested_at,
-        old.c.cancel_problem,
-        old.c.same_key,
-        old.c.stay_key,
-    )
+    names = "request_id natural_key transaction_key keyed status accepted_at cancel_requested_at cancel_problem"
+    return (old.c.id.label("old_id"), *columns_of(old, f"{names} same_key stay_key"))
 
 
 @cache
 def note_similar() -> sa.Executable:
     """Notes similar submissions on the rows of a batch."""
-    batch = batch_of(reservations.c.id, reservations.c.similar_to)
-    values = {"similar_to": batch.c.similar_to}
-    return sa.update(reservations).where(same_key(reservations.c.id, batch.c.id)).values(values)
+    batch = batch_of(_row.id, _row.similar_to)
+    return sa.update(reservations).where(same_key(_row.id, batch.c.id)).values(similar_to=batch.c.similar_to)
 
 
 @cache
 def fingerprints_of() -> sa.Select[Any]:
     """For a batch of known request ids: the row that each has or repeats, and its own fingerprint."""
-    asked = batch_of(reservations.c.request_id).c.request_id
-    own = sa.func.coalesce(fingerprint_of(asked), reservations.c.fingerprint).label("fingerprint")
-    found = same_key(reservations.c.request_id, original_of(asked))
-    return sa.select(asked.label("asked_as"), reservations.c.id, own).where(found)
+    asked = batch_of(_row.request_id).c.request_id
+    own = sa.func.coalesce(fingerprint_of(asked), _row.fingerprint).label("fingerprint")
+    return sa.select(asked.label("asked_as"), _row.id, own).where(same_key(_row.request_id, original_of(asked)))
 
 
 @cache
 def note_conflicts() -> sa.Executable:
     """Notes on the rows of a batch when another body under their idempotency key was accepted. The time only increases, so that a
     redelivered message changes nothing."""
-    row = reservations.c
-    batch = batch_of(row.id, row.conflicting_at)
-    later = sa.func.coalesce(row.conflicting_at, batch.c.conflicting_at) <= batch.c.conflicting_at
-    return (
-        sa.update(reservations).where(same_key(row.id, batch.c.id), later).values(conflicting_at=batch.c.conflicting_at)
-    )
+    batch = batch_of(_row.id, _row.conflicting_at)
+    later = sa.func.coalesce(_row.conflicting_at, batch.c.conflicting_at) <= batch.c.conflicting_at
+    these = sa.update(reservations).where(same_key(_row.id, batch.c.id), later)
+    return these.values(conflicting_at=batch.c.conflicting_at)
 
 
 EVERY_ROW: Final = {"first": 2**63 - 1}
@@ -329,7 +298,6 @@ EVERY_ROW: Final = {"first": 2**63 - 1}
 def alike_of(dialect: DialectName) -> sa.CompoundSelect[Any]:
     """For a batch of failed submissions: each joined with the rows that have the same content and may lead to a reservation. A row
     may occur twice."""
-    batch = batch_of(_new.c.request_id)
     of_failed = (
         _new.c.request_id.label("failed_id"),
         _new.c.natural_key.label("failed_natural"),
@@ -337,27 +305,30 @@ def alike_of(dialect: DialectName) -> sa.CompoundSelect[Any]:
         _new.c.same_key.label("failed_same"),
         _new.c.updated_at.label("failed_at"),
     )
-    named = key_among(_new.c.request_id, sa.select(batch.c.request_id))
     parts = []
     for find in (_newest_like, _same):
         source, about = _with_found(dialect, find)
-        parts.append(sa.select(*of_failed, *about).select_from(source).where(named))
+        parts.append(sa.select(*of_failed, *about).select_from(source).where(in_batch(_new.c.request_id)))
     return sa.union_all(*parts)
 
 
 @cache
 def originals() -> sa.Select[Any]:
     """The originals of the duplicates in a batch."""
-    batch = batch_of(duplicates.c.request_id)
-    return sa.select(duplicates.c.request_id, duplicates.c.duplicate_of).where(
-        key_among(duplicates.c.request_id, sa.select(batch.c.request_id))
-    )
+    return sa.select(duplicates.c.request_id, duplicates.c.duplicate_of).where(in_batch(duplicates.c.request_id))
 
 
 def original_of(request_id: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
     """The request id of a submission's row: that of its original, or its own."""
     found = sa.select(duplicates.c.duplicate_of).where(duplicates.c.request_id == request_id).scalar_subquery()
     return sa.func.coalesce(found, request_id)
+
+
+def originals_of_batch(columns: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
+    """These columns of the rows with a batch of request ids, or of which these are duplicates, each once."""
+    named = batch_of(_row.request_id).c.request_id
+    asked = sa.select(original_of(named).label("original")).distinct().subquery("asked")
+    return sa.select(*columns).select_from(asked.join(reservations, same_key(_row.request_id, asked.c.original)))
 
 
 def fingerprint_of(request_id: sa.ColumnElement[str]) -> sa.ColumnElement[str | None]:

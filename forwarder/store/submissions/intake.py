@@ -2,7 +2,7 @@
 the first."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -14,19 +14,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from forwarder.process.clock import iso
 from forwarder.store.sql import (
     BATCH,
+    ONE,
+    ZERO,
     DialectName,
     Moment,
     as_batch,
     batch_of,
     columns_of,
+    in_batch,
     insert_into,
-    key_among,
     key_batch,
+    literal,
     same_key,
 )
 from forwarder.store.submissions import cancellations, duplicates
-from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, PENDING, ingest_lock
-from forwarder.store.submissions.card_keys import insert_card_keys
+from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, ingest_lock
 from forwarder.store.submissions.duplicates import Repeats, replaced_by, settle_repeats
 from forwarder.store.submissions.leases import Leases
 from forwarder.store.submissions.port import (
@@ -40,8 +42,8 @@ from forwarder.store.submissions.port import (
     Work,
     ignored,
 )
-from forwarder.store.submissions.rows import arrival_batch, cancellation_row, card_row
-from forwarder.store.tables import reservations, workers
+from forwarder.store.submissions.rows import arrival_batch, card_row
+from forwarder.store.tables import PENDING, card_keys, reservations, workers
 
 
 class SubmissionIntake(Leases):
@@ -95,9 +97,9 @@ class SubmissionIntake(Leases):
                 if each.submission.request_id not in known or each is not arrived[each.submission.request_id]
             ]
             conflicts = await self._conflicts(connection, others) if others else []
-            keys = [key for row in rows if (key := arrived[row.request_id].card_key) is not None]
+            keys = [asdict(key) for row in rows if (key := arrived[row.request_id].card_key) is not None]
             if keys:
-                await insert_card_keys(connection, keys)
+                await connection.execute(sa.insert(card_keys), keys)
             return rows
 
         async def insert(arrivals: Sequence[Arrival]) -> Sequence[sa.Row[Any]]:
@@ -111,18 +113,17 @@ class SubmissionIntake(Leases):
             arrivals = await self._with_free_record_ids(arrivals)
             arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
             rows = await insert(arrivals)
-        self._acknowledged.note_ingested(arrived, now)
+        self._remember(((request_id, 0, None) for request_id in arrived), now)
         for duplicate in repeats.duplicates.values():
             on_duplicate(duplicate)
         for conflict in conflicts:
             on_conflict(conflict)
-        held = sorted((row.id, row.record_id, row.request_id) for row in rows if row.leased_by is not None)
         created_at = iso(now)
         return [
             Work(
-                id=work_id,
-                record_id=record_id,
-                submission=(arrival := arrived[request_id]).submission,
+                id=row.id,
+                record_id=row.record_id,
+                submission=(arrival := arrived[row.request_id]).submission,
                 partition=arrival.partition,
                 created_at=created_at,
                 deadline_at=arrival.deadline_at,
@@ -133,9 +134,10 @@ class SubmissionIntake(Leases):
                 leased_by=worker_id,
                 size=arrival.size,
                 target=arrival.target,
-                similar_to=repeats.similar.get(work_id, ()),
+                similar_to=repeats.similar.get(row.id, ()),
             )
-            for work_id, record_id, request_id in held
+            for row in sorted(rows, key=lambda row: row.id)
+            if row.leased_by is not None
         ]
 
     def _require_no_change(self, changes: int | None) -> None:
@@ -144,8 +146,7 @@ class SubmissionIntake(Leases):
 
     async def _with_free_record_ids(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """The arrivals, with other record ids if theirs are taken, which happens for one pair in 2**53."""
-        named = key_among(_row.record_id, sa.select(batch_of(_row.record_id).c.record_id))
-        taken = sa.select(_row.record_id, _row.request_id).where(named)
+        taken = sa.select(_row.record_id, _row.request_id).where(in_batch(_row.record_id))
         owners: dict[int, str] = {}
         while True:
             batch = key_batch("record_id", [arrival.record_id for arrival in arrivals])
@@ -161,18 +162,12 @@ class SubmissionIntake(Leases):
 
     async def _conflicts(self, connection: AsyncConnection, others: Sequence[Arrival]) -> list[ConflictingBody]:
         """The submissions of `others`, whose ids are known, that have another body; notes them on the rows with their ids."""
-        asked = as_batch([{"request_id": each.submission.request_id} for each in others])
+        asked = key_batch("request_id", [each.submission.request_id for each in others])
         known = {row.asked_as: row for row in await connection.execute(duplicates.fingerprints_of(), {BATCH: asked})}
-        submissions = [each.submission for each in others]
-        found = [
-            each
-            for each in submissions
-            if each.request_id in known and known[each.request_id].fingerprint != each.fingerprint
-        ]
-        latest: dict[int, str] = {}
-        for each in found:
-            row_id, accepted_at = known[each.request_id].id, iso(each.accepted_at)
-            latest[row_id] = max(latest.get(row_id, accepted_at), accepted_at)
+        submissions = [each.submission for each in others if each.submission.request_id in known]
+        found = [each for each in submissions if known[each.request_id].fingerprint != each.fingerprint]
+        in_order = sorted(found, key=lambda each: each.accepted_at)
+        latest = {known[each.request_id].id: iso(each.accepted_at) for each in in_order}
         if latest:
             noted = as_batch([{"id": row_id, "conflicting_at": at} for row_id, at in latest.items()])
             await connection.execute(duplicates.note_conflicts(), {BATCH: noted})
@@ -186,10 +181,9 @@ class SubmissionIntake(Leases):
             self._require_no_change(changes)
             for arrival in replays:
                 request_id = arrival.submission.request_id
-                named = {BATCH: as_batch([{"request_id": request_id}]), **duplicates.EVERY_ROW}
-                other = replaced_by(
-                    (await connection.execute(duplicates.alike_of(self._database.dialect), named)).all()
-                ).get(request_id)
+                named = {BATCH: key_batch("request_id", [request_id]), **duplicates.EVERY_ROW}
+                alike = await connection.execute(duplicates.alike_of(self._database.dialect), named)
+                other = replaced_by(alike.all()).get(request_id)
                 if other is not None:
                     refused.append(Duplicate(arrival.submission, other, replayed=True))
                     continue
@@ -216,20 +210,32 @@ class SubmissionIntake(Leases):
         """
         if not arrivals:
             return {}
-        rows = [cancellation_row(arrival) for arrival in arrivals]
         async with self._database.transaction() as connection:
             await self._take_turn(connection)
-            named = as_batch([{"request_id": row["request_id"]} for row in rows])
+            named = key_batch("request_id", [arrival.request.request_id for arrival in arrivals])
             originals = await connection.execute(duplicates.originals(), {BATCH: named})
             renamed = {row.request_id: row.duplicate_of for row in originals}
-            for row in rows:
-                row["request_id"] = renamed.get(row["request_id"], row["request_id"])
+            rows = [
+                {
+                    "request_id": renamed.get(request.request_id, request.request_id),
+                    "account_id": request.account_id,
+                    "revision": request.revision,
+                    "cancel_requested_at": iso(request.requested_at),
+                    "cancel_reason": request.reason,
+                    "deadline_at": iso(arrival.deadline_at),
+                    "requested_at": iso(request.requested_at),
+                    "reason": request.reason,
+                    "trace": request.trace,
+                }
+                for arrival in arrivals
+                for request in (arrival.request,)
+            ]
             batch = as_batch(rows)
             await connection.execute(cancellations.note(), {BATCH: batch, "now": now})
             await connection.execute(cancellations.park(self._database.dialect), {BATCH: batch})
             found = await connection.execute(cancellations.noted_on(), {BATCH: batch})
             noted = {row.request_id: NotedOn(row.request_id, row.partition, row.leased_by) for row in found}
-        self._acknowledged.note_cancelled({row["request_id"]: row["account_id"] for row in rows}, now)
+        self._remember(((row["request_id"], 0, row["account_id"]) for row in rows), now)
         return noted | {name: noted[original] for name, original in renamed.items() if original in noted}
 
     async def _take_turn(self, connection: AsyncConnection) -> None:
@@ -274,20 +280,18 @@ def ingest(dialect: DialectName) -> sa.Executable:
     }
     rows = sa.select(*values.values()).select_from(source).order_by(batch.c.position)
     insert = insert_into(dialect, reservations).from_select(list(values), rows)
-    return insert.on_conflict_do_nothing(index_elements=["request_id"]).returning(
-        _row.id, _row.request_id, _row.record_id, _row.leased_by
-    )
+    new = insert.on_conflict_do_nothing(index_elements=["request_id"])
+    return new.returning(_row.id, _row.request_id, _row.record_id, _row.leased_by)
 
 
 def failed_with(revision: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     """Whether the row failed with this revision, and can be replayed."""
     return sa.and_(
-        _row.status == sa.literal_column("'FAILED'"),
+        _row.status == literal("FAILED"),
         _row.revision == revision,
         # Anonymized rows cannot be replayed. Written as a CASE so that the planner does not scan the whole index of failed rows for
         # the few rows of a batch.
-        sa.case((_row.anonymized_at.is_(None), sa.literal_column("1")), else_=sa.literal_column("0"))
-        == sa.literal_column("1"),
+        sa.case((_row.anonymized_at.is_(None), ONE), else_=ZERO) == ONE,
     )
 
 
@@ -312,13 +316,9 @@ def revive() -> sa.Executable:
         "deadline_at": sa.case((CANCEL_REQUESTED, _now), else_=batch.c.deadline_at),
         "updated_at": _now,
         "due_at": _now,
-        "tries": sa.literal_column("0"),
+        "tries": ZERO,
         "record": sa.null(),
         "problem": sa.null(),
     }
-    return (
-        sa.update(reservations)
-        .where(same_key(_row.request_id, batch.c.request_id), failed_with(batch.c.revision))
-        .values(values)
-        .returning(_row.id)
-    )
+    them = (same_key(_row.request_id, batch.c.request_id), failed_with(batch.c.revision))
+    return sa.update(reservations).where(*them).values(values).returning(_row.id)

@@ -16,22 +16,25 @@ from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.reservation.evidence import WORKER_LOST
 from forwarder.store.sql import (
     BATCH,
+    ZERO,
     Moment,
     as_batch,
     batch_of,
     columns_of,
     distinct,
+    in_batch,
     insert_into,
     key_among,
     key_batch,
+    literal,
     locked,
     same_key,
 )
-from forwarder.store.submissions.cancellations import CONFIRMED, PENDING, cancelled_unsent
+from forwarder.store.submissions.cancellations import cancelled_unsent
 from forwarder.store.submissions.losses import LossDetection
-from forwarder.store.submissions.port import UNKNOWN, Backlog, Heartbeat, Work
+from forwarder.store.submissions.port import UNKNOWN, Heartbeat, Work
 from forwarder.store.submissions.rows import resting_row, unreadable_work, work_of
-from forwarder.store.tables import reservations, suspects, workers
+from forwarder.store.tables import CONFIRMED, IN_DOUBT, PENDING, reservations, suspects, workers
 
 UNREADABLE_RESTS: Final = timedelta(hours=1)
 _Narrow = Callable[[AsyncConnection, Sequence[sa.Row[Any]]], Awaitable[Sequence[sa.Row[Any]]]]
@@ -93,11 +96,10 @@ class Leases(LossDetection):
         rows = await self._database.read(accounts_due(), {"partitions": list(partitions), "now": now})
         return [row.value for row in rows]
 
-    async def backlog(self, *, now: datetime) -> Backlog:
-        figures = (sa.func.count().label("due"), sa.func.min(_row.due_at).label("oldest_due_at"))
-        due = sa.select(*figures).where(_waiting, _row.due_at <= _now)
-        (row,) = await self._database.read(due, {"now": now})
-        return Backlog(row.due, row.oldest_due_at)
+    async def count_due(self, *, now: datetime) -> int:
+        """The number of rows that are due and not leased."""
+        due = sa.select(sa.func.count()).select_from(reservations).where(_waiting, _row.due_at <= _now)
+        return int(await self._database.scalar(due, {"now": now}))
 
     async def claim(
         self,
@@ -111,14 +113,8 @@ class Leases(LossDetection):
     ) -> Sequence[Work]:
         """Lease up to `limit` due rows of the account in these partitions, oldest due first. `target`: as in `Work`. A row that
         cannot be read is not leased: it rests for a while, with the fault among its attempts."""
-        parameters = {
-            "account": account_id,
-            "partitions": list(partitions),
-            "now": now,
-            "limit": limit,
-            "target": target,
-        }
-        rows = await self._lease(worker_id, claim(), parameters)
+        asked = {"account": account_id, "partitions": list(partitions), "now": now, "limit": limit, "target": target}
+        rows = await self._lease(worker_id, claim(), asked)
         return await self._works(worker_id, sorted(rows, key=lambda row: (row.due_at, row.id)), now)
 
     async def claim_expired(
@@ -135,14 +131,14 @@ class Leases(LossDetection):
     ) -> Sequence[Work]:
         """The work in these rows. Postpones rows that cannot be read, so that they do not block others; or, if `to_end`, returns
         them marked as unreadable. Raises `Unworkable` if the cause is this process; then all are released."""
-        works: list[Work] = []
-        unreadable: list[tuple[sa.Row[Any], Fault]] = []
+        works, unreadable = list[Work](), list[tuple[sa.Row[Any], Fault]]()
         for row in rows:
             try:
                 works.append(work_of(row, worker_id))
             except FAULTS as error:  # contained to this row
-                fault = contained(Where.SWEEP, error, request_id=row.request_id, reservation_id=row.id)
-                unreadable.append((row, fault))
+                unreadable.append(
+                    (row, contained(Where.SWEEP, error, request_id=row.request_id, reservation_id=row.id))
+                )
         if works:
             self._blame.works()
         if not unreadable:
@@ -212,13 +208,11 @@ class Leases(LossDetection):
         again = {"worker_id": worker_id, "deaths": suspects.c.deaths + died}
         marked = first.on_conflict_do_update(index_elements=["id"], set_=again).returning(suspects.c.deaths)
         [row] = await self._database.run(marked)
-        deaths: int = row.deaths
-        return deaths
+        return int(row.deaths)
 
     async def clear_suspects(self, work_ids: Collection[int]) -> None:
         if work_ids:
-            them = sa.select(batch_of(suspects.c.id).c.id)
-            cleared = sa.delete(suspects).where(key_among(suspects.c.id, them))
+            cleared = sa.delete(suspects).where(in_batch(suspects.c.id))
             await self._database.run(cleared, {BATCH: key_batch("id", work_ids)})
 
 
@@ -230,7 +224,7 @@ _due = sa.and_(_waiting, _row.due_at <= _now, _row.partition.in_(sa.bindparam("p
 _has_lease = sa.exists().where(workers.c.id == _worker)
 
 # Rows are found by their ids. As an expression, so that no planner goes through all rows of the holder instead.
-HELD: Final = sa.func.coalesce(_row.leased_by, sa.literal_column("''")) == _worker
+HELD: Final = sa.func.coalesce(_row.leased_by, literal("")) == _worker
 
 WORK = (
     *columns_of(
@@ -250,7 +244,7 @@ def claim() -> sa.Executable:
     oldest = sa.select(_row.id).where(_row.account_id == sa.bindparam("account"), _due, _has_lease)
     picked = locked(oldest.order_by(_row.due_at, _row.id).limit(sa.bindparam("limit", type_=sa.Integer)))
     target = sa.bindparam("target", type_=sa.Text())
-    return update_of(picked).values(leased_by=_worker, target=target).returning(*WORK)
+    return _update_of(picked).values(leased_by=_worker, target=target).returning(*WORK)
 
 
 @cache
@@ -258,11 +252,11 @@ def claim_expired() -> sa.Executable:
     """Leases rows of any account whose deadline has passed, due or not: pending ones, and those to be cancelled. The worker does
     not push them."""
     # Literally the index's condition: only then can a prepared statement use it.
-    pending = sa.and_(_row.status != sa.literal_column("'IN_DOUBT'"), _waiting, _row.deadline_at <= _now)
+    pending = sa.and_(_row.status != IN_DOUBT, _waiting, _row.deadline_at <= _now)
     mine = _row.partition.in_(sa.bindparam("partitions", expanding=True))
     oldest = sa.select(_row.id).where(pending, mine, _has_lease).order_by(_row.deadline_at, _row.id)
     picked = locked(oldest.limit(sa.bindparam("limit", type_=sa.Integer)))
-    return update_of(picked).values(leased_by=_worker, target=sa.null()).returning(*WORK)
+    return _update_of(picked).values(leased_by=_worker, target=sa.null()).returning(*WORK)
 
 
 @cache
@@ -277,12 +271,11 @@ def accounts_due() -> sa.Executable:
 def release() -> sa.Executable:
     """Frees the rows of a batch. A cancelled row that was not sent gets its last due time as its deadline. A row that was never
     tried becomes due at its acceptance time, because its worker's clock may be ahead of the others'; other rows keep theirs."""
-    deadline_at = sa.case((cancelled_unsent(_row.possibly_sent), _row.due_at), else_=_row.deadline_at)
-    never_tried = sa.and_(_row.tries == sa.literal_column("0"), _row.accepted_at < _row.due_at)
+    never_tried = sa.and_(_row.tries == ZERO, _row.accepted_at < _row.due_at)
     return _of_the_batch().values(
         leased_by=sa.null(),
         pushing=pushing_unless_unsent(_row.possibly_sent),
-        deadline_at=deadline_at,
+        deadline_at=sa.case((cancelled_unsent(_row.possibly_sent), _row.due_at), else_=_row.deadline_at),
         due_at=sa.case((never_tried, _row.accepted_at), else_=_row.due_at),
     )
 
@@ -304,17 +297,12 @@ def pushing_unless_unsent(possibly_sent: sa.ColumnElement[bool]) -> sa.ColumnEle
     return sa.case((possibly_sent, _row.pushing), else_=sa.false())
 
 
-def update_of(picked: sa.CTE) -> sa.Update:
-    """An update of the picked rows."""
+def _update_of(picked: sa.CTE) -> sa.Update:
     return sa.update(reservations).where(key_among(_row.id, sa.select(picked.c.id)))
 
 
 def _of_the_batch() -> sa.Update:
-    batch = batch_of(_row.id)
-    return sa.update(reservations).where(key_among(_row.id, sa.select(batch.c.id)), HELD)
-
-
-_stamp = sa.bindparam("stamp", type_=sa.Text())
+    return sa.update(reservations).where(in_batch(_row.id), HELD)
 
 
 @cache
@@ -324,7 +312,7 @@ def free_abandoned() -> sa.Executable:
     holders = distinct(_row.leased_by.is_not(None), _row.leased_by)
     has_lease = sa.exists().where(workers.c.id == holders.c.value)
     picked = locked(sa.select(_row.id).where(key_among(_row.leased_by, sa.select(holders.c.value).where(~has_lease))))
-    return update_of(picked).values(_abandoned()).returning(_row.id)
+    return _update_of(picked).values(_abandoned()).returning(_row.id)
 
 
 @cache
@@ -336,20 +324,17 @@ def abandon() -> sa.Executable:
 def _abandoned() -> dict[str, Any]:
     """The new values of a row whose holder will not record anything. A pending row may have been pushed, unless its target
     has neither key nor reference and it was not marked; then that push is added to its evidence. Takes `stamp`, now as a text."""
-    none: sa.ColumnElement[str] = sa.literal_column("''")
+    none = literal("")
     target = sa.func.coalesce(_row.target, none)
-    sent = sa.and_(_row.status == PENDING, sa.or_(_row.pushing, target.like(sa.literal_column("'{%'"))))
-    start: sa.ColumnElement[str] = sa.literal_column("""'{"type":"push","at":"'""")
-    to: sa.ColumnElement[str] = sa.literal_column("""'","to":'""")
-    end: sa.ColumnElement[str] = sa.literal_column(f"""',"came":"ambiguous","reason":"{WORKER_LOST}"}}'""")
-    unknown: sa.ColumnElement[str] = sa.literal_column(f"'{UNKNOWN}'")
-    push = start + _stamp + to + sa.case((target == none, unknown), else_=target) + end
-    line_end: sa.ColumnElement[str] = sa.literal_column("'\n'")
+    sent = sa.and_(_row.status == PENDING, sa.or_(_row.pushing, target.like(literal("{%"))))
+    to = sa.case((target == none, literal(UNKNOWN)), else_=target)
+    start, end = literal('{"type":"push","at":"'), literal(f',"came":"ambiguous","reason":"{WORKER_LOST}"}}')
+    push = start + sa.bindparam("stamp", type_=sa.Text()) + literal('","to":') + to + end
     return {
         "leased_by": sa.null(),
         "due_at": _now,
         "possibly_sent": sa.or_(_row.possibly_sent, sent),
-        "evidence": sa.case((sent, sa.func.coalesce(_row.evidence + line_end, none) + push), else_=_row.evidence),
+        "evidence": sa.case((sent, sa.func.coalesce(_row.evidence + literal("\n"), none) + push), else_=_row.evidence),
         "takeovers": _row.takeovers + 1,
     }
 
@@ -358,8 +343,8 @@ def _abandoned() -> dict[str, Any]:
 def postpone() -> sa.Executable:
     """Record a batch of tries after which there will be another; the rows that were held. A try whose response was lost changes
     nothing when it is recorded again, even if its worker holds the row once more: others may have tried since."""
-    own = columns_of(reservations, "id revision tries updated_at attempts due_at possibly_sent evidence")
-    batch = batch_of(*own)
+    own = "id revision tries updated_at attempts due_at possibly_sent evidence"
+    batch = batch_of(*columns_of(reservations, own))
     over = cancelled_unsent(batch.c.possibly_sent)
     known = (_row.revision == batch.c.revision, _row.tries == batch.c.tries)
     return (

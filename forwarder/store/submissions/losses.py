@@ -7,7 +7,6 @@ that."""
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Executable, Integer, and_, column, exists, false, func, or_, select, update
@@ -21,14 +20,51 @@ from forwarder.store.sql import BATCH, as_batch, batch_of, insert_into
 from forwarder.store.submissions.port import Work
 from forwarder.store.tables import Key, duplicates, parked_cancellations, purges, recoveries, reservations, workers
 
+_MAX_REMEMBERED: Final = 20_000
+_REMEMBERED_FOR = _LOST_FOR = timedelta(hours=1)
+_PER_QUERY: Final = 2_000
+EVERY: Final = 2**31 - 1
+"""More than any row's revision or tries."""
+
+_row = reservations.c
+_CLAIMED: Final = (_row.takeovers, _row.revision, _row.tries)
+"""What only grows while a row is PENDING."""
+
+_UNSENT: Final = (_row.status == Status.PENDING.value, ~_row.possibly_sent)
+"""The worker that has claimed it, or claims it next, sends it without looking."""
+
+NEWEST_APPENDED: Final = select(_row.log_timestamp_ms).where(_row.id == select(func.max(_row.id)).scalar_subquery())
+"""When the log appended the submission that was ingested last, in milliseconds since 1970."""
+
+
+class PutOff(NamedTuple):
+    """Of a row that is durably put off: its revision, its tries, and when it was recorded. Both only grow, whatever the clocks of
+    other workers say; tries begin anew under a later revision. `takeovers`: of one that its worker no longer held; with more,
+    another worker has it."""
+
+    revision: int
+    tries: int
+    at: datetime
+    takeovers: int = EVERY
+
+
+class _Known(NamedTuple):
+    """A submission of which this revision is durable, and a cancellation by that account, if one was, at `at`."""
+
+    revision: int
+    cancelled_by: str | None
+    at: datetime
+
 
 class LossDetection:
-    """What the store acknowledged to this process, and whether the database still has it."""
+    """What the store acknowledged to this process, and whether the database still has it: the last 20,000 submissions whose changes
+    were acknowledged within the last hour, and as many rows that were put off."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
         self._identity = identity_of(engine)
-        self._acknowledged = Acknowledged()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._put_off: OrderedDict[int, PutOff] = OrderedDict()
         self._known_workers: set[str] = set()
         """The ids under which this process has had a lease."""
         self.checked: str | None = None
@@ -47,8 +83,25 @@ class LossDetection:
     async def observe(self) -> None:
         """Checks which database responds now; `changes` counts it if it is another one."""
         if self._database.dialect == "postgresql":
-            (row,) = await self._database.read(OBSERVE)
-            self._identity.note(str(row[0]))
+            self._identity.note(str(await self._database.scalar(OBSERVE)))
+
+    def _remember(self, durable: Iterable[tuple[str, int, str | None]], now: datetime) -> None:
+        """Of these submissions, events up to that revision are durable; and a cancellation by that account, noted on the row or
+        parked."""
+        for request_id, revision, cancelled_by in durable:
+            before = self._known.pop(request_id, None) or _Known(0, None, now)
+            newest = max(revision, before.revision)
+            self._known[request_id] = _Known(newest, cancelled_by or before.cancelled_by, now)
+        while len(self._known) > _MAX_REMEMBERED:
+            self._known.popitem(last=False)
+
+    def _remember_put_off(self, rows: Mapping[int, PutOff]) -> None:
+        """It is durable that these rows were put off; so is that they may have been sent."""
+        for work_id, put_off in rows.items():
+            self._put_off.pop(work_id, None)
+            self._put_off[work_id] = put_off
+        while len(self._put_off) > _MAX_REMEMBERED:
+            self._put_off.popitem(last=False)
 
     async def lacking(self, *, now: datetime) -> Mapping[str, int]:
         """Counts what the database acknowledged to this recorder within the last hour and no longer has: `submissions`, `outcomes`
@@ -65,12 +118,30 @@ class LossDetection:
         # What a purge may have deleted, or precedes a recovery, proves nothing.
         since = max(now - _REMEMBERED_FOR, accepted.recovered_at or now - _REMEMBERED_FOR)
         purged = accepted.purged and datetime.combine(accepted.purged, time(), UTC)
-        for batch in _batches(self._acknowledged.submissions(max(since, purged or since))):
-            (row,) = await self._database.read(lacking(), {BATCH: batch})
+        kept = [
+            {"request_id": request_id, "revision": each.revision, "account_id": each.cancelled_by}
+            for request_id, each in self._known.items()
+            if each.at >= max(since, purged or since)
+        ]
+        for batch in _batches(kept):
+            (row,) = await self._database.read(_lacking(), {BATCH: batch})
             counts.update(submissions=row.submissions, outcomes=row.outcomes)
-        for batch in _batches(self._acknowledged.put_off(since)):
-            (row,) = await self._database.read(not_put_off(), {BATCH: batch})
-            counts.update(put_off=row.put_off)
+        put_off = [
+            {"id": work_id, "revision": each.revision, "tries": each.tries, "takeovers": each.takeovers}
+            for work_id, each in self._put_off.items()
+            if each.at >= since
+        ]
+        known = batch_of(_row.id, _row.revision, _row.tries, _row.takeovers)
+        before = and_(
+            _row.id == known.c.id,
+            _row.revision <= known.c.revision,
+            _row.tries < known.c.tries,
+            _row.takeovers <= known.c.takeovers,
+        )
+        # Those that lack their postponement, claimed since or not.
+        not_put_off = select(func.count()).select_from(known.join(reservations, before)).where(*_UNSENT)
+        for batch in _batches(put_off):
+            counts.update(put_off=await self._database.scalar(not_put_off, {BATCH: batch}))
         return {what: count for what, count in counts.items() if count}
 
     async def unclaimed(self, held: Mapping[int, Work]) -> Collection[int]:
@@ -80,11 +151,9 @@ class LossDetection:
         known = batch_of(_row.id, *_CLAIMED)
         no_further = and_(_row.id == known.c.id, *(column <= known.c[column.name] for column in _CLAIMED))
         statement = select(_row.id).select_from(known.join(reservations, no_further)).where(theirs, *_UNSENT)
+        names = ["id", *(column.name for column in _CLAIMED)]
         lost: list[int] = []
-        names = [column.name for column in _CLAIMED]
-        for batch in _batches(
-            [{"id": each.id, **{name: getattr(each, name) for name in names}} for each in held.values()]
-        ):
+        for batch in _batches([{name: getattr(each, name) for name in names} for each in held.values()]):
             lost += [row.id for row in await self._database.read(statement, {BATCH: batch})]
         return lost
 
@@ -101,107 +170,17 @@ class LossDetection:
         return {what: count for what, count in row._mapping.items() if count}
 
     async def report_loss(self, now: datetime) -> None:
-        """Begins a recovery, which every worker waits for: the database lacks what it acknowledged to this one."""
-        rows = await self._database.read(newest_appended())
-        newest = unix_moment(rows[0].log_timestamp_ms / 1000) if rows else None
-        since = None if newest is None else newest - _LOST_FOR
+        """Begins a recovery, which every worker waits for: the database lacks what it acknowledged to this one. It reads topics
+        from an hour before the newest row on."""
+        newest = await self._database.scalar(NEWEST_APPENDED)
+        appended = None if newest is None else unix_moment(newest / 1000)
+        since = appended and appended - _LOST_FOR
         statement = insert_into(self._database.dialect, recoveries).values(began_at=now, since=since)
         await self._database.run(statement.on_conflict_do_nothing())
 
     def remember_lost(self, work_ids: Collection[int], now: datetime) -> None:
         """`unclaimed` rows: `lacking` counts them among those put off until that is mended, since they may have been sent."""
-        self._acknowledged.note_put_off(dict.fromkeys(work_ids, PutOff(EVERY, EVERY, now)))
-
-
-_MAX_REMEMBERED: Final = 20_000
-_REMEMBERED_FOR: Final = timedelta(hours=1)
-_PER_QUERY: Final = 2_000
-_LOST_FOR: Final = timedelta(hours=1)
-"""How long before the newest row a recovery begins."""
-EVERY: Final = 2**31 - 1
-"""More than any row's revision or tries."""
-
-_row = reservations.c
-
-_CLAIMED: Final = (_row.takeovers, _row.revision, _row.tries)
-"""What only grows while a row is PENDING."""
-
-_UNSENT: Final = (_row.status == Status.PENDING.value, ~_row.possibly_sent)
-"""The worker that has claimed it, or claims it next, sends it without looking."""
-
-
-class _Known(NamedTuple):
-    """One submission: the revision of its last event, the account that cancelled it, and when the store acknowledged that."""
-
-    revision: int
-    cancelled_by: str | None
-    at: datetime
-
-
-class PutOff(NamedTuple):
-    """A row that was put off: its revision and tries after that, and when the store acknowledged it. Both only grow, whatever the
-    clocks of other workers say; tries begin anew under a later revision. `takeovers`: of one that its worker no longer held; with
-    more, another worker has it."""
-
-    revision: int
-    tries: int
-    at: datetime
-    takeovers: int = EVERY
-
-
-class Acknowledged:
-    """The last 20,000 submissions whose changes were acknowledged within the last hour, and as many rows that were put off."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._put_off: OrderedDict[int, PutOff] = OrderedDict()
-
-    def note_ingested(self, request_ids: Iterable[str], now: datetime) -> None:
-        """These submissions are durable."""
-        for request_id in request_ids:
-            self._note(request_id, 0, now)
-
-    def note_recorded(self, revisions: Mapping[str, int], now: datetime) -> None:
-        """The events with these revisions are durable, by request id."""
-        for request_id, revision in revisions.items():
-            self._note(request_id, revision, now)
-
-    def note_put_off(self, rows: Mapping[int, PutOff]) -> None:
-        """It is durable that these rows were put off; so is that they may have been sent."""
-        for work_id, put_off in rows.items():
-            self._put_off.pop(work_id, None)
-            self._put_off[work_id] = put_off
-        while len(self._put_off) > _MAX_REMEMBERED:
-            self._put_off.popitem(last=False)
-
-    def note_cancelled(self, account_ids: Mapping[str, str], now: datetime) -> None:
-        """Cancellations of these submissions by these accounts are durable, noted on the row or parked."""
-        for request_id, account_id in account_ids.items():
-            self._note(request_id, 0, now, account_id)
-
-    def _note(self, request_id: str, revision: int, now: datetime, cancelled_by: str | None = None) -> None:
-        before = self._known.pop(request_id, None)
-        if before is not None:
-            revision, cancelled_by = max(revision, before.revision), cancelled_by or before.cancelled_by
-        elif len(self._known) >= _MAX_REMEMBERED:
-            self._known.popitem(last=False)
-        self._known[request_id] = _Known(revision, cancelled_by, now)
-
-    def submissions(self, since: datetime) -> Sequence[Mapping[str, Any]]:
-        """Those acknowledged since then, for `lacking`."""
-        return [
-            {"request_id": request_id, "revision": known.revision, "account_id": known.cancelled_by}
-            for request_id, known in self._known.items()
-            if known.at >= since
-        ]
-
-    def put_off(self, since: datetime) -> Sequence[Mapping[str, Any]]:
-        """The rows put off since then, for `not_put_off`."""
-        return [
-            {"id": work_id, "revision": put_off.revision, "tries": put_off.tries, "takeovers": put_off.takeovers}
-            for work_id, put_off in self._put_off.items()
-            if put_off.at >= since
-        ]
+        self._remember_put_off(dict.fromkeys(work_ids, PutOff(EVERY, EVERY, now)))
 
 
 def _batches(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -209,21 +188,13 @@ def _batches(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield as_batch(rows[first : first + _PER_QUERY])
 
 
-@cache
-def newest_appended() -> Executable:
-    """When the log appended the submission that was ingested last, in milliseconds since 1970."""
-    return select(_row.log_timestamp_ms).where(_row.id == select(func.max(_row.id)).scalar_subquery())
-
-
-@cache
-def lacking() -> Executable:
-    """For a batch of `Acknowledged`: how many submissions have no row, duplicate or parked cancellation; how many rows lack the
+def _lacking() -> Executable:
+    """For a batch of `_Known`: how many submissions have no row, duplicate or parked cancellation; how many rows lack the
     acknowledged event or cancellation. Cancellations are not noted on cancelled rows, nor on another account's."""
     batch = batch_of(column("request_id", Key), column("revision", Integer), _row.account_id)
     same = _row.request_id == batch.c.request_id
     renamed = exists().where(duplicates.c.request_id == batch.c.request_id)
     parked = exists().where(parked_cancellations.c.request_id == batch.c.request_id)
-    there = exists().where(same)
     uncancelled = and_(
         _row.account_id == batch.c.account_id,
         _row.cancel_requested_at.is_(None),
@@ -231,19 +202,6 @@ def lacking() -> Executable:
     )
     behind = exists().where(same, or_(_row.revision < batch.c.revision, uncancelled))
     return select(
-        func.count().filter(~there, ~renamed, ~parked).label("submissions"),
+        func.count().filter(~exists().where(same), ~renamed, ~parked).label("submissions"),
         func.count().filter(behind).label("outcomes"),
     ).select_from(batch)
-
-
-@cache
-def not_put_off() -> Executable:
-    """For a batch of `Acknowledged`: how many rows lack their postponement, claimed since or not."""
-    batch = batch_of(_row.id, _row.revision, _row.tries, _row.takeovers)
-    before = and_(
-        _row.id == batch.c.id,
-        _row.revision <= batch.c.revision,
-        _row.tries < batch.c.tries,
-        _row.takeovers <= batch.c.takeovers,
-    )
-    return select(func.count().label("put_off")).select_from(batch.join(reservations, before)).where(*_UNSENT)

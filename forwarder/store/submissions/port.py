@@ -1,4 +1,5 @@
-"""The values that the worker, operators and the store exchange: arriving submissions, leased work, and outcomes. No I/O.
+"""The values that the worker, operators and the store exchange: arriving submissions, leased work, and outcomes, with how a
+decision of a worker or an operator becomes an outcome and its event. No I/O.
 
 Exception
 ├── StoreUnavailable     the call was carried out completely or not at all
@@ -8,18 +9,33 @@ Exception
 The store translates its drivers' errors into these in one place, `store.database`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Final
 
 from msgspec import Struct
 
-from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.process.clock import iso
+from forwarder.reservation.cancellation import Cancellation, CancellationRequest, cancellation_status
 from forwarder.reservation.evidence import NOTHING_SENT, Evidence
 from forwarder.reservation.failures import FAILURE_CLASS
-from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import ResultEvent, record_id_of
+from forwarder.reservation.outcome import AnyOutcome, Confirmed, Status, describe
+from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.record import (
+    MAX_DETAIL,
+    MAX_ID,
+    MAX_REASON,
+    MAX_RECORD_BYTES,
+    ResultEvent,
+    SubmissionState,
+    bounded,
+    compose_record,
+    cut_text,
+    fits,
+    fitting_record,
+    record_id_of,
+    result_data,
+)
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.reservation.value import value
@@ -42,8 +58,8 @@ UNKNOWN: Final = "{}"
 
 @value(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a submission: its `action` (`create`, `find`, `cancel`), `outcome` (`confirmed`, `rejected`, `deferred`,
-    `in_doubt`, `absent`, `cancelled`), and the `reason` and `detail` from the PMS or the worker."""
+    """One attempt: its `action` (`create`, `find`, `cancel`), `outcome` (`confirmed`, `rejected`, `deferred`, `in_doubt`, `absent`,
+    `cancelled`), and the `reason` and `detail` from the PMS or the worker."""
 
     number: int
     action: str
@@ -82,16 +98,10 @@ class KeptCard:
 class Arrival:
     """A submission as the worker ingests it.
 
-    `partition`, `offset` and `timestamp_ms` (UTC, since 1970): of its message on the log.
-    `deadline_at`: until when it is tried.
-    `held`: the worker has room for it now and leases it at once; otherwise it waits in the store, due at once.
-    `replay_of`: it replays a dead letter, of the failure with that revision.
-    `size`: bytes of its message; 0 if not counted.
-    `request`: the JSON text of its reservation, if known.
-    `target`: as in `Work`.
-    `card_key`: kept with the row, if it is new.
-    `record_ids_taken`: how many of its candidate record ids were taken by others.
-    """
+    `partition`, `offset`, `timestamp_ms` (UTC, since 1970) and `size` (bytes; 0 if not counted): of its message on the log.
+    `held`: the worker has room for it now and leases it at once; otherwise it waits in the store, due at once. `replay_of`: it
+    replays a dead letter, of the failure with that revision. `request`: the JSON text of its reservation, if known. `target`: as in
+    `Work`. `card_key`: kept with the row, if it is new. `record_ids_taken`: how many of its candidate record ids others have."""
 
     submission: Submission
     partition: int
@@ -148,22 +158,17 @@ class PmsReservation:
 class Work:
     """A submission to be worked on, leased to a worker.
 
-    `id`: the row's. `record_id`: the record's, which callers see.
+    `id`: the row's. `record_id`: the record's, which callers see. `partition`, `offset`, `timestamp_ms`: as in its `Arrival`.
     `status`: PENDING; or IN_DOUBT if it may only be looked up; or CONFIRMED if it is to be cancelled.
-    `evidence`: of earlier pushes.
     `target`: where pushes under this lease go, and the key or reference in them, so that they can be looked up afterwards. If they
     have neither, `mark_pushing` marks each push before its first byte. None if it must not be pushed.
-    `pushing`: `mark_pushing` made the intent to push durable, and the push's end is not known.
-    `takeovers`: how many workers it was taken over from.
-    `tries`: how many attempts since it became pending, or could be cancelled.
-    `partition`, `offset`, `timestamp_ms`: as in its `Arrival`.
-    `cancellation`: set if it is to be cancelled.
-    `pms_reservation`: set if it is CONFIRMED.
+    `evidence`: of earlier pushes. `pushing`: an intent to push was made durable, and the push's end is not known.
+    `takeovers`: how many workers it was taken over from. `tries`: attempts since it became pending, or could be cancelled.
+    `cancellation`: set if it is to be cancelled. `pms_reservation`: set if it is CONFIRMED.
     `leased_by`: the worker id it was leased to; a worker that lost its lease continues under another id.
     `size`: bytes of its request and its sealed card as texts, or a little more; 0 if not counted.
     `similar_to`: the request ids of others for the same stay and guest.
-    `unreadable`: the row cannot be read. Only the fields needed to end it are set; its reservation is missing.
-    """
+    `unreadable`: the row cannot be read. Only the fields needed to end it are set; its reservation is missing."""
 
     id: int
     record_id: int
@@ -225,21 +230,16 @@ class DeadLetter:
 
     @property
     def failure_class(self) -> str | None:
-        """The class that open dead letters are counted by."""
         return self.headers.get(FAILURE_CLASS)
 
 
 @value(frozen=True, slots=True)
 class Ended:
-    """A submission's outcome. Recorded together with its event.
+    """A submission's outcome, recorded together with its event, and the dead letter that is published with that.
 
-    `look_at`: when to look it up again, if IN_DOUBT; None leaves that to an operator.
-    `dead_letter`: published with the event.
-    `cancelled_at`: when it was cancelled.
-    `cancel_problem`: why the cancellation failed, if it stays CONFIRMED.
-    `cancel_by`: the deadline of the cancellation, if one was noted before it became CONFIRMED.
-    `evidence`: of its pushes. `doubles`: the ids of other reservations that the PMS shows under its reference.
-    """
+    `look_at`: when to look it up again, if IN_DOUBT; None leaves that to an operator. `cancel_problem`: why the cancellation
+    failed, if it stays CONFIRMED. `cancel_by`: the deadline of the cancellation, if one was noted before it became CONFIRMED.
+    `evidence`: of its pushes. `doubles`: the ids of other reservations that the PMS shows under its reference."""
 
     work_id: int
     status: Status
@@ -258,7 +258,7 @@ class Ended:
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """The composed record of section 2.5, as its event has it."""
+        """The record of section 2.5, as its event has it."""
         record: Mapping[str, Any] = self.event.data["reservation"]
         return record
 
@@ -284,20 +284,9 @@ class Heartbeat:
     lease_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """The number of rows that are due and not leased, and since when the oldest has been due."""
-
-    due: int
-    oldest_due_at: datetime | None
-
-
 class OutboxEvent(Struct, frozen=True):
-    """A recorded event that is not known to be published, and its dead letter. Ids follow the order of recording.
-
-    `in_turn`: the earlier events of its submission are known to be published. `faults`: how often publishing it failed with an
-    unexpected exception.
-    """
+    """A recorded event that is not known to be published, and its dead letter. Ids follow the order of recording. `in_turn`: the
+    earlier events of its submission are known to be published. `faults`: how often publishing it failed unexpectedly."""
 
     id: int
     event: ResultEvent
@@ -308,13 +297,11 @@ class OutboxEvent(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ThrottleState:
-    """One worker's throttle for the PMS of an account: breaker, concurrency and rate.
+    """One worker's throttle for the PMS of an account. `breaker`: closed, open, half_open; `reason`: why it is open.
 
-    `breaker`: closed, open, half_open. `reason`: why it is open. `wait_seconds`: until the next push may start, by breaker, rate
-    and the PMS's own requests; None if that depends on a push in flight. `in_flight`: pushes now; `limit`: the maximum now;
-    `allowed`: the account's setting. `requests_left`: requests that may be sent at once, of `requests_burst`; None if the rate is
-    not limited.
-    """
+    `wait_seconds`: until the next push may start, by breaker, rate and the PMS's own requests; None if that depends on a push in
+    flight. `in_flight`: pushes now; `limit`: the maximum now; `allowed`: the account's setting. `requests_left`: requests that may
+    be sent at once, of `requests_burst`; None if the rate is not limited."""
 
     account_id: str
     breaker: str
@@ -327,37 +314,112 @@ class ThrottleState:
     requests_burst: float | None
 
 
-class ErasureState(StrEnum):
-    """Whether a submission's guest can be erased now."""
-
-    ERASABLE = "erasable"
-    ERASED = "erased"
-    """Erased before."""
-    UNFINISHED = "unfinished"
-    """Unfinished work needs the guest's data."""
-    UNPUBLISHED = "unpublished"
-    """Its result event, with the guest's data, is about to be published."""
+_ATTEMPTS_KEPT = 50
+_USUAL_PROBLEM = 4 * 1024
+_MAX_PROBLEM = 8 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class GuestRecord:
-    """A submission with a guest's data, in `request`, `record` and `others`: what callers and the PMS said besides."""
-
-    id: int
-    request_id: str
-    workspace_id: str
-    account_id: str
-    status: Status
-    standing: ErasureState
-    request: dict[str, Any]
-    record: dict[str, Any]
-    others: tuple[Any, ...] = ()
+def with_attempt(
+    attempts: tuple[Attempt, ...], action: str, started_at: str, seconds: float, outcome: AnyOutcome
+) -> tuple[Attempt, ...]:
+    """`attempts` and one more. Keeps the last `_ATTEMPTS_KEPT`; numbering continues."""
+    number = attempts[-1].number + 1 if attempts else 1
+    name, reason, detail = describe(outcome)
+    reason = reason and cut_text(reason, MAX_REASON)
+    detail = detail and cut_text(detail, MAX_DETAIL)
+    latest = Attempt(number, action, started_at, round(seconds * 1000), name, reason, detail)
+    return (*attempts, latest)[-_ATTEMPTS_KEPT:]
 
 
-@dataclass(frozen=True, slots=True)
-class ParkedReason:
-    """The caller's reason for cancelling a submission that was not ingested yet, or will never be."""
+def completed(
+    work: Work,
+    attempts: Sequence[Attempt],
+    status: Status,
+    *,
+    now: datetime,
+    confirmed: Confirmed | None = None,
+    problem: Problem | None = None,
+    cancel_by: datetime | None = None,
+    evidence: Evidence = NOTHING_SENT,
+) -> Ended:
+    """The end of `work`, with its event. `confirmed`: the PMS's result, if confirmed; `problem`: the reason, if not.
+    `cancel_by`, `evidence`: as in `Ended`."""
+    moment, is_cancelled = iso(now), status is Status.CANCELLED
+    described = None if problem is None else described_problem(replace(problem, request_id=work.submission.request_id))
+    state = SubmissionState(
+        work.record_id,
+        work.submission.request_id,
+        status,
+        work.created_at,
+        moment,
+        cancelled_at=moment if is_cancelled else "",
+        pms_reservation_id=None if confirmed is None else cut_text(confirmed.pms_reservation_id, MAX_ID),
+        pms_record=None if confirmed is None else confirmed.record,
+        problem=described,
+    )
+    record = compose_record(work.submission.reservation, state)
+    cancellation = cancellation_of(work, status) if is_cancelled else None
+    doubles = () if confirmed is None else confirmed.doubles
+    event = event_of(work, status, moment, record, cancellation, doubles)
+    return Ended(
+        work.id,
+        status,
+        attempts,
+        now,
+        event,
+        state.pms_reservation_id,
+        described,
+        cancelled_at=now if is_cancelled else None,
+        cancel_by=cancel_by,
+        evidence=evidence,
+        doubles=doubles,
+    )
 
-    request_id: str
-    account_id: str
-    reason: str
+
+def event_of(
+    work: Work,
+    status: Status,
+    moment: str,
+    record: Mapping[str, Any],
+    cancellation: Cancellation | None,
+    doubles: Sequence[str] = (),
+) -> ResultEvent:
+    """The event for `work` at `moment` (ISO 8601), with the next revision. It always fits the store and the log: the PMS's data is
+    cut if the record would be too large."""
+    submission = work.submission
+
+    def event(record: Mapping[str, Any]) -> ResultEvent:
+        data = result_data(
+            request_id=submission.request_id,
+            workspace_id=submission.workspace_id,
+            account_id=submission.account_id,
+            status=status,
+            record=record,
+            cancellation=cancellation,
+            doubles=doubles,
+            similar_to=work.similar_to,
+        )
+        key, trace = submission.key, submission.trace
+        return ResultEvent(submission.request_id, work.revision + 1, status, key, moment, data, trace)
+
+    whole = event(record)
+    try:
+        if len(whole.written.record) <= MAX_RECORD_BYTES:  # as nearly always
+            return whole
+    except (ValueError, TypeError, RecursionError):
+        pass  # it contains values that JSON cannot represent
+    return event(fitting_record(record))
+
+
+def described_problem(problem: Problem) -> dict[str, Any]:
+    """`problem` in its stored form: long texts from a PMS are cut."""
+    described = problem.as_json()
+    return described if fits(described, _USUAL_PROBLEM) else bounded(described, _MAX_PROBLEM)
+
+
+def cancellation_of(work: Work, status: Status, problem: Mapping[str, Any] | None = None) -> Cancellation | None:
+    """The cancellation of `work` in `status`; None if none was requested."""
+    if work.cancellation is None:
+        return None
+    asked = work.cancellation
+    return Cancellation(cancellation_status(status, problem), asked.requested_at, asked.reason, problem)

@@ -2,10 +2,10 @@
 
 `Recorder` is the whole of the worker's side; its other methods are in `intake`, `leases` and `losses`."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 from pydantic_core import from_json
@@ -15,22 +15,25 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent
 from forwarder.store.sql import (
     BATCH,
+    ONE,
+    ZERO,
     Moment,
     as_batch,
     batch_of,
     columns_of,
+    in_batch,
     insert_into,
     key_among,
     key_batch,
     same_key,
 )
-from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, CONFIRMED
+from forwarder.store.submissions.cancellations import CANCEL_REQUESTED
 from forwarder.store.submissions.intake import SubmissionIntake
 from forwarder.store.submissions.leases import HELD, UNREADABLE_RESTS, postpone
 from forwarder.store.submissions.losses import EVERY, PutOff
 from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, Postponed
 from forwarder.store.submissions.rows import outcome_batch, postponed_row
-from forwarder.store.tables import IS_SET_ASIDE, outbox, reservations, set_aside
+from forwarder.store.tables import CONFIRMED, IN_DOUBT, IS_SET_ASIDE, outbox, reservations, set_aside
 
 
 class Recorder(SubmissionIntake):
@@ -51,8 +54,8 @@ class Recorder(SubmissionIntake):
         if not (ended or postponed):
             return {}
         later = [each for each in ended if each.event.revision > 1]
-        waiting: set[int] = set()  # the rows whose earlier events may be unpublished
-        acknowledged, tried = dict[int, PutOff](), set[int]()
+        waiting = set[int]()  # the rows whose earlier events may be unpublished
+        put_off, tried = dict[int, PutOff](), set[int]()
         dialect = self._database.dialect
         if dialect == "postgresql" and ended and not (later or postponed):
             # For first outcomes only, as nearly all are: one statement, without a look-up.
@@ -61,19 +64,18 @@ class Recorder(SubmissionIntake):
             kept = ()
             async with self._database.transaction() as connection:
                 if postponed:
-                    rows = as_batch([postponed_row(one) for one in postponed])
-                    put_off = (await connection.execute(postpone(), {"worker_id": worker_id, BATCH: rows})).all()
+                    batch = {"worker_id": worker_id, BATCH: as_batch([postponed_row(one) for one in postponed])}
+                    rows = (await connection.execute(postpone(), batch)).all()
                     at = max(each.updated_at for each in postponed)
                     # A look-up is not remembered: losing it does no harm, and its row may be reopened, with no tries.
-                    pending = (row for row in put_off if row.status == Status.PENDING.value)
-                    acknowledged = {row.id: PutOff(row.revision, row.tries, at) for row in pending}
-                    tried = {row.id for row in put_off}
+                    pending = (row for row in rows if row.status == Status.PENDING.value)
+                    put_off = {row.id: PutOff(row.revision, row.tries, at) for row in pending}
+                    tried = {row.id for row in rows}
                 batch = {"worker_id": worker_id, **outcome_batch(dialect, ended)}
                 finished = await connection.execute(finish(), batch) if ended else ()
                 held = {row.id for row in finished}
                 if later and held:
-                    ids = as_batch([{"reservation_id": each.work_id} for each in later])
-                    waiting = {row.reservation_id for row in await connection.execute(unpublished_of(), {BATCH: ids})}
+                    waiting = await unpublished_of(connection.execute, [each.work_id for each in later])
                 if held:
                     batch = outcome_batch(dialect, [each for each in ended if each.work_id in held])
                     kept = (await connection.execute(insert_events(), batch)).all()
@@ -83,28 +85,27 @@ class Recorder(SubmissionIntake):
             one, in_turn = recorded[row.reservation_id], row.reservation_id not in waiting
             events[row.reservation_id] = OutboxEvent(row.id, one.event, one.dead_letter, in_turn)
         if events:
-            revisions = {each.event.request_id: each.event.revision for each in events.values()}
-            self._acknowledged.note_recorded(revisions, max(each.updated_at for each in ended))
+            known = ((each.event.request_id, each.event.revision, None) for each in events.values())
+            self._remember(known, max(each.updated_at for each in ended))
         # What was sent, and is no longer this worker's row, does not look unsent, unless the database lost the claim.
-        acknowledged |= {
+        put_off |= {
             each.work_id: PutOff(each.event.revision - 1, EVERY, each.updated_at)
             for each in ended
-            if each.work_id not in events and each.status in _SENT
+            if each.work_id not in events and each.status in {Status.CONFIRMED, Status.IN_DOUBT}
         }
-        acknowledged |= {
+        put_off |= {
             work.id: PutOff(work.revision, work.tries + 1, each.updated_at, work.takeovers)
             for each in postponed
             if (work := each.work).id not in tried and each.evidence.open and work.status is Status.PENDING
         }
-        self._acknowledged.note_put_off(acknowledged)
+        self._remember_put_off(put_off)
         return events
 
     async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
         """Unpublished events that were recorded, or last returned here, before `before`, oldest first, for the caller to publish: a
         crash left them behind. An event is returned only once the earlier ones of its submission are published. One that cannot be
         read stays in the outbox, postponed as by `keep_event`."""
-        parameters = {"before": before, "now": now, "limit": limit}
-        rows = await self._database.run(republish(), parameters)
+        rows = await self._database.run(republish(), {"before": before, "now": now, "limit": limit})
         entries: list[OutboxEvent] = []
         for row in sorted(rows, key=lambda row: row.id):
             try:
@@ -138,9 +139,7 @@ class Recorder(SubmissionIntake):
 
     async def kept_events(self) -> int:
         """How many events could not be published and are still in the outbox."""
-        [row] = await self._database.read(sa.select(sa.func.count(outbox.c.id)).where(IS_SET_ASIDE))
-        count: int = row[0]
-        return count
+        return int(await self._database.scalar(sa.select(sa.func.count(outbox.c.id)).where(IS_SET_ASIDE)))
 
     async def published(self, outbox_ids: Collection[int]) -> None:
         """Forget events that the log has acknowledged."""
@@ -148,23 +147,11 @@ class Recorder(SubmissionIntake):
             await self._database.run(forget_events(), {BATCH: key_batch("id", outbox_ids)})
 
 
-_SENT: Final = (Status.CONFIRMED, Status.IN_DOUBT)
-_IN_DOUBT: sa.ColumnElement[str] = sa.literal_column("'IN_DOUBT'")
 _row = reservations.c
 
 _OUTCOME = columns_of(
     reservations,
     "status updated_at due_at attempts problem pms_reservation_id cancelled_at cancel_problem failure_class",
-)
-
-_EVENT = (
-    outbox.c.request_id,
-    outbox.c.key,
-    outbox.c.occurred_at,
-    sa.column("before", sa.Text()),
-    sa.column("after", sa.Text()),
-    outbox.c.trace,
-    outbox.c.dead_letter,
 )
 
 
@@ -186,16 +173,10 @@ def finish() -> sa.Executable:
 
 def outcomes() -> sa.TableValuedAlias:
     """The batch of `rows.outcome_batch`."""
-    own = (
-        sa.column("position", sa.Integer),
-        _row.id,
-        _row.revision,
-        *_OUTCOME,
-        sa.column("cancel_by", Moment()),
-        _row.evidence,
-        _row.doubles,
-    )
-    return batch_of(*own, *_EVENT, separate=_row.record)
+    own = (sa.column("position", sa.Integer), *columns_of(reservations, "id revision evidence doubles"), *_OUTCOME)
+    event = columns_of(outbox, "request_id key occurred_at trace dead_letter")
+    around = (sa.column(each, sa.Text()) for each in ("before", "after"))  # the record, in the event's data
+    return batch_of(*own, sa.column("cancel_by", Moment()), *event, *around, separate=_row.record)
 
 
 def finish_where(condition: sa.ColumnElement[bool], batch: sa.FromClause, *, following: bool = True) -> sa.Update:
@@ -205,18 +186,16 @@ def finish_where(condition: sa.ColumnElement[bool], batch: sa.FromClause, *, fol
     to_cancel = sa.and_(batch.c.status == CONFIRMED, batch.c.cancel_problem.is_(None), CANCEL_REQUESTED)
     values: dict[str, Any] = {given.name: batch.c[given.name] for given in (*_OUTCOME, _row.record)} | {
         # A row in doubt may have to be pushed again, with its card.
-        "card": sa.case((batch.c.status == _IN_DOUBT, _row.card)),
+        "card": sa.case((batch.c.status == IN_DOUBT, _row.card)),
         "leased_by": sa.null(),
         "pushing": False,
-        "possibly_sent": batch.c.status == _IN_DOUBT,
+        "possibly_sent": batch.c.status == IN_DOUBT,
         "evidence": batch.c.evidence,
         "doubles": sa.func.coalesce(batch.c.doubles, _row.doubles),
-        "tries": sa.case((batch.c.status == CONFIRMED, sa.literal_column("0")), else_=_row.tries + 1),
+        "tries": sa.case((batch.c.status == CONFIRMED, ZERO), else_=_row.tries + 1),
         "revision": batch.c.revision,
         "due_at": sa.case((to_cancel, batch.c.updated_at), else_=batch.c.due_at),
-        "deadline_at": sa.case(
-            (to_cancel, sa.func.coalesce(batch.c.cancel_by, _row.deadline_at)), else_=_row.deadline_at
-        ),
+        "deadline_at": sa.func.coalesce(sa.case((to_cancel, batch.c.cancel_by)), _row.deadline_at),
     }
     unchanged = _row.revision == batch.c.revision - 1 if following else _row.revision < batch.c.revision
     return sa.update(reservations).where(same_key(_row.id, batch.c.id), unchanged, condition).values(values)
@@ -249,12 +228,15 @@ def _insert_events(event: Mapping[str, sa.ColumnElement[Any]], position: sa.Colu
     return sa.insert(outbox).from_select(list(event), rows).returning(outbox.c.id, outbox.c.reservation_id)
 
 
-@cache
-def unpublished_of() -> sa.Executable:
-    """The rows of a batch that have an event in the outbox."""
-    batch = batch_of(outbox.c.reservation_id)
-    waiting = outbox.c.reservation_id.in_(sa.select(batch.c.reservation_id))
-    return sa.select(outbox.c.reservation_id).where(waiting).distinct()
+async def unpublished_of(
+    execute: Callable[[sa.Executable, dict[str, Any]], Awaitable[Iterable[Any]]], work_ids: Collection[int]
+) -> set[int]:
+    """Those of these rows that have an event in the outbox; looked up by `execute`."""
+    if not work_ids:
+        return set()
+    named = outbox.c.reservation_id.in_(sa.select(batch_of(outbox.c.reservation_id).c.reservation_id))
+    waiting = sa.select(outbox.c.reservation_id).where(named).distinct()
+    return {row[0] for row in await execute(waiting, {BATCH: key_batch("reservation_id", work_ids)})}
 
 
 @cache
@@ -265,22 +247,14 @@ def republish() -> sa.Executable:
     earlier = outbox.alias("earlier")
     has_earlier = sa.exists().where(earlier.c.reservation_id == outbox.c.reservation_id, earlier.c.id < outbox.c.id)
     # Nearly all are a submission's first event, which needs no look-up.
-    in_turn = sa.or_(outbox.c.revision == sa.literal_column("1"), ~has_earlier)
+    in_turn = sa.or_(outbox.c.revision == ONE, ~has_earlier)
     oldest = sa.select(outbox.c.id).where(stale, in_turn).order_by(outbox.c.id)
-    picked = (
-        oldest.limit(sa.bindparam("limit", type_=sa.Integer)).with_for_update(skip_locked=True, of=outbox).cte("picked")
-    )
-    publish_attempted_at = sa.bindparam("now", type_=Moment())
-    return (
-        sa.update(outbox)
-        .where(key_among(outbox.c.id, sa.select(picked.c.id)))
-        .values(publish_attempted_at=publish_attempted_at)
-        .returning(*outbox.c)
-    )
+    oldest = oldest.limit(sa.bindparam("limit", type_=sa.Integer)).with_for_update(skip_locked=True, of=outbox)
+    them = sa.update(outbox).where(key_among(outbox.c.id, sa.select(oldest.cte("picked").c.id)))
+    return them.values(publish_attempted_at=sa.bindparam("now", type_=Moment())).returning(*outbox.c)
 
 
 @cache
 def forget_events() -> sa.Executable:
     """Delete a batch of events."""
-    batch = batch_of(outbox.c.id)
-    return sa.delete(outbox).where(key_among(outbox.c.id, sa.select(batch.c.id)))
+    return sa.delete(outbox).where(in_batch(outbox.c.id))

@@ -7,12 +7,12 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from pydantic_core import to_json
+from sqlalchemy.exc import NoResultFound
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
-from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.sql import (
     BATCH,
@@ -21,19 +21,20 @@ from forwarder.store.sql import (
     as_batch,
     batch_of,
     columns_of,
+    in_batch,
     insert_into,
-    key_among,
     key_batch,
+    literal,
     same_key,
 )
 from forwarder.store.submissions import cancellations, duplicates, intake, leases, recorder
-from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, PENDING
+from forwarder.store.submissions.cancellations import CANCEL_REQUESTED
 from forwarder.store.submissions.duplicates import replaced_by
-from forwarder.store.submissions.losses import newest_appended
+from forwarder.store.submissions.losses import NEWEST_APPENDED
 from forwarder.store.submissions.port import Attempt, Ended, Work
 from forwarder.store.submissions.recorder import finish_where, outcomes
 from forwarder.store.submissions.rows import natural_columns, outcome_batch, work_of
-from forwarder.store.tables import log_gaps, recoveries, reservations, set_aside
+from forwarder.store.tables import IN_DOUBT, PENDING, log_gaps, recoveries, reservations, set_aside
 
 
 class Repairs:
@@ -45,14 +46,14 @@ class Repairs:
 
     async def in_doubt(self, request_id: str) -> Work | None:
         """The submission, if it is IN_DOUBT. Nothing is leased: a worker may be looking it up at the same time."""
-        original = duplicates.original_of(sa.literal(request_id))
-        wanted = (reservations.c.request_id == original, reservations.c.status == Status.IN_DOUBT.value)
-        rows = await self._database.read(sa.select(*leases.WORK).where(*wanted))
+        wanted = sa.select(*leases.WORK).where(_row.request_id == duplicates.original_of(sa.literal(request_id)))
+        rows = await self._database.read(wanted.where(_row.status == IN_DOUBT))
         return work_of(rows[0]) if rows else None
 
     async def settle(self, ended: Ended) -> bool:
         """Records the outcome and its event, which the workers will publish. False if it is no longer IN_DOUBT."""
-        return await self._change(settle(), outcome_batch(self._database.dialect, [ended]), recorder.insert_events())
+        batch = outcome_batch(self._database.dialect, [ended])
+        return await self._change(batch, settle(), recorder.insert_events())
 
     async def acknowledge(self, failure_class: str) -> int:
         """Forgets the messages that were set aside as dead letters of that class; returns how many there were."""
@@ -65,8 +66,8 @@ class Repairs:
 
     async def hasten(self, account_id: str, *, at: datetime) -> int:
         """Makes due at `at` what of the account waits for a later time and is not held; returns how many there were."""
-        waiting = (_row.account_id == account_id, _row.due_at.is_not(None), _row.leased_by.is_(None))
-        some = sa.select(_row.id).where(*waiting, _row.due_at > at).limit(sa.literal_column("5000")).scalar_subquery()
+        waiting = (_row.account_id == account_id, _OPEN, _row.leased_by.is_(None), _row.due_at > at)
+        some = sa.select(_row.id).where(*waiting).limit(sa.literal_column("5000")).scalar_subquery()
         hastened = sa.update(reservations).where(_row.id.in_(some)).values(due_at=at).returning(_row.id)
         count = 0
         while found := await self._database.run(hastened):
@@ -83,38 +84,29 @@ class Repairs:
             "deadline_at": iso(deadline_at),
             "evidence": work.evidence.settled(iso(now), "operator").text,
         }
-        return await self._change(reopen(), {BATCH: as_batch([row])})
+        return await self._change({BATCH: as_batch([row])}, reopen())
 
     async def undoubled(self, request_id: str, doubles: Sequence[str]) -> None:
         """Keeps only these ids of other reservations that the PMS shows under the submission's reference."""
         written = to_json(doubles).decode() if doubles else None
-        row = (reservations.c.request_id == request_id, reservations.c.doubles.is_not(None))
-        async with self._database.transaction() as connection:
-            await connection.execute(sa.update(reservations).where(*row).values(doubles=written))
+        row = sa.update(reservations).where(_row.request_id == request_id, _row.doubles.is_not(None))
+        await self._database.run(row.values(doubles=written))
 
-    async def _change(
-        self, statement: sa.Executable, batch: Mapping[str, Any], then: sa.Executable | None = None
-    ) -> bool:
-        """Whether `statement` changed a row; `then` is executed after it. If not, nothing is committed, and so nothing audited as
-        done."""
+    async def _change(self, batch: Mapping[str, Any], *statements: sa.Executable) -> bool:
+        """Executes the statements, each on `batch`. False if one returns no row: then nothing is committed, and so nothing audited
+        as done."""
         try:
             async with self._database.transaction() as connection:
-                if not (await connection.execute(statement, batch)).all():
-                    raise _NothingChanged  # noqa: TRY301 - out of the transaction
-                if then is not None:
-                    await connection.execute(then, batch)
-        except _NothingChanged:
+                for statement in statements:
+                    (await connection.execute(statement, batch)).one()
+        except NoResultFound:
             return False
         return True
 
 
-class _NothingChanged(Exception):
-    """Rolls a transaction back."""
-
-
-_IN_DOUBT: sa.ColumnElement[str] = sa.literal_column("'IN_DOUBT'")
 _row = reservations.c
-_in_doubt = sa.func.coalesce(_row.status, sa.literal_column("''")) == _IN_DOUBT
+_OPEN: Final = _row.due_at.is_not(None)
+_in_doubt = sa.func.coalesce(_row.status, literal("")) == IN_DOUBT
 """As an expression, so that no partial index looks as good to PostgreSQL as the key."""
 
 
@@ -128,33 +120,29 @@ def settle() -> sa.Executable:
 def reopen() -> sa.Executable:
     """Makes a row in doubt pending again if it is unchanged since it was read. Not while a worker looks it up, whose result would
     overwrite that of the next push."""
-    batch = batch_of(_row.id, _row.revision, _row.updated_at, _row.attempts, _row.deadline_at, _row.evidence)
-    return (
-        sa.update(reservations)
-        .where(same_key(_row.id, batch.c.id), _row.revision == batch.c.revision, _in_doubt, _row.leased_by.is_(None))
-        .values(
-            status=PENDING,
-            updated_at=batch.c.updated_at,
-            due_at=batch.c.updated_at,
-            attempts=batch.c.attempts,
-            deadline_at=sa.case((CANCEL_REQUESTED, batch.c.updated_at), else_=batch.c.deadline_at),
-            tries=ZERO,
-            possibly_sent=False,
-            evidence=batch.c.evidence,
-            pushing=False,
-            leased_by=sa.null(),
-            record=sa.null(),
-            problem=sa.null(),
-        )
-        .returning(_row.id)
-    )
+    batch = batch_of(*columns_of(reservations, "id revision updated_at attempts deadline_at evidence"))
+    unchanged = (same_key(_row.id, batch.c.id), _row.revision == batch.c.revision, _in_doubt, _row.leased_by.is_(None))
+    values = {
+        "status": PENDING,
+        "updated_at": batch.c.updated_at,
+        "due_at": batch.c.updated_at,
+        "attempts": batch.c.attempts,
+        "deadline_at": sa.case((CANCEL_REQUESTED, batch.c.updated_at), else_=batch.c.deadline_at),
+        "evidence": batch.c.evidence,
+        "tries": ZERO,
+        "possibly_sent": False,
+        "pushing": False,
+        "record": sa.null(),
+        "problem": sa.null(),
+    }
+    return sa.update(reservations).where(*unchanged).values(values).returning(_row.id)
 
 
 @cache
 def make_due() -> sa.Executable:
     """Make rows of a batch due now that wait for later, and are not held; their ids."""
     now = sa.bindparam("now", type_=Moment())
-    waiting = (key_among(_row.id, sa.select(batch_of(_row.id).c.id)), _row.due_at > now, _row.leased_by.is_(None))
+    waiting = (in_batch(_row.id), _row.due_at > now, _row.leased_by.is_(None))
     return sa.update(reservations).where(*waiting).values(due_at=now).returning(_row.id)
 
 
@@ -174,8 +162,8 @@ class StoreRecovery:
 
     async def newest(self) -> int | None:
         """When the log appended the submission that was ingested last, in milliseconds since 1970; None if the store is empty."""
-        rows = await self._database.read(newest_appended())
-        return rows[0].log_timestamp_ms if rows else None
+        newest: int | None = await self._database.scalar(NEWEST_APPENDED)
+        return newest
 
     async def unfinished(self) -> Sequence[datetime | None]:
         rows = await self._database.read(sa.select(recoveries.c.since).where(recoveries.c.recovered_at.is_(None)))
@@ -191,20 +179,20 @@ class StoreRecovery:
 
     async def finish(self, now: datetime) -> None:
         """Finishes the recovery: acknowledgements that workers remember from before no longer prove a loss."""
-        await self._database.run(
-            sa.update(recoveries).where(recoveries.c.recovered_at.is_(None)).values(recovered_at=now)
-        )
+        unfinished = sa.update(recoveries).where(recoveries.c.recovered_at.is_(None))
+        await self._database.run(unfinished.values(recovered_at=now))
 
     async def cancellations_not_noted(self, requests: Collection[CancellationRequest]) -> int:
         """How many of these cancellation requests the store lacks, for submissions that it has."""
+        if not requests:
+            return 0
         named = key_batch("request_id", {each.request_id for each in requests})
-        originals = await self._database.read(duplicates.originals(), {BATCH: named}) if requests else ()
+        originals = await self._database.read(duplicates.originals(), {BATCH: named})
         names = {row.request_id: row.duplicate_of for row in originals}
         rows = [
             {"request_id": names.get(each.request_id, each.request_id), "revision": each.revision} for each in requests
         ]
-        found = await self._database.read(cancellations.not_noted(), {BATCH: as_batch(rows)}) if rows else ()
-        return sum(row.lacking for row in found)
+        return int(await self._database.scalar(cancellations.not_noted(), {BATCH: as_batch(rows)}))
 
     async def replays_not_made(self, replays: Mapping[str, int]) -> Collection[str]:
         """The replays that the store lacks, among these (by request id, with the revision of the failure)."""
@@ -228,10 +216,7 @@ class StoreRecovery:
             await self._database.run(statement, {BATCH: as_batch(rows)})
 
     async def standing(self, request_ids: Collection[str]) -> Mapping[str, RowState]:
-        batch = batch_of(_row.request_id)
-        found = sa.select(_row.request_id, _row.id, _row.revision).where(
-            key_among(_row.request_id, sa.select(batch.c.request_id))
-        )
+        found = sa.select(_row.request_id, _row.id, _row.revision).where(in_batch(_row.request_id))
         rows = await self._database.read(found, {BATCH: key_batch("request_id", request_ids)})
         return {row.request_id: RowState(row.id, row.revision) for row in rows}
 
@@ -252,7 +237,6 @@ _gap = log_gaps.c
 _PLACES: Final = 200
 _SEARCHED: Final = 200_000
 _KEYS: Final = 500
-_OPEN: Final = reservations.c.due_at.is_not(None)
 
 
 class SubmissionPlace(NamedTuple):
@@ -287,16 +271,13 @@ class Places:
     async def newest_places(self) -> Sequence[SubmissionPlace]:
         """The places of the newest few hundred submissions, without those before the last `accept`."""
         newest = sa.select(_row.partition, _row.log_offset, _row.accepted_at).order_by(_row.id.desc()).limit(_PLACES)
-        return [
-            SubmissionPlace(row.partition, row.log_offset, row.accepted_at)
-            for row in await self._database.read(newest)
-            if row.log_offset >= 0
-        ]
+        places = [SubmissionPlace(*tuple(row)) for row in await self._database.read(newest)]
+        return [each for each in places if each.offset >= 0]
 
     async def note(self, gap: NotedGap) -> None:
         """Keeps the gap until `accept`. Noting it again changes nothing."""
-        statement = insert_into(self._database.dialect, log_gaps).values(gap._asdict()).on_conflict_do_nothing()
-        await self._database.run(statement)
+        noted = insert_into(self._database.dialect, log_gaps).values(gap._asdict())
+        await self._database.run(noted.on_conflict_do_nothing())
 
     async def gaps(self) -> Sequence[NotedGap]:
         """The gaps not accepted yet, in the order in which they were found."""
@@ -312,8 +293,8 @@ class Places:
         within = sa.and_(here, newest.c.log_offset >= gap.position, newest.c.log_offset < gap.resumed_at)
         before = sa.and_(here, newest.c.log_offset < gap.position, newest.c.log_offset >= 0)
         known = await self._database.read(sa.select(newest.c.request_id).where(within).order_by(newest.c.log_offset))
-        (last,) = await self._database.read(sa.select(sa.func.max(newest.c.accepted_at).label("since")).where(before))
-        return [row.request_id for row in known], last.since
+        last = await self._database.scalar(sa.select(sa.func.max(newest.c.accepted_at)).where(before))
+        return [row.request_id for row in known], last
 
     async def accept(self) -> None:
         """Accepts the topics as they are: no longer compares the places of the newest submissions, and deletes the gaps."""
@@ -326,7 +307,7 @@ class Places:
     async def unowned(self, partitions: int) -> int:
         """How many open rows belong to partitions that the topic no longer has, so that no worker can own them."""
         found = sa.select(sa.func.count()).select_from(reservations).where(_unowned(partitions))
-        return int((await self._database.read(found))[0][0])
+        return int(await self._database.scalar(found))
 
     async def unowned_keys(self, partitions: int) -> Sequence[tuple[str, str]]:
         """Account and property of some of them."""

@@ -21,7 +21,6 @@ from forwarder.store.sql import DialectName, batch_with_texts
 from forwarder.store.submissions.port import (
     Arrival,
     Attempt,
-    CancellationArrival,
     Ended,
     NotedCancellation,
     PmsReservation,
@@ -76,23 +75,6 @@ def natural_columns(natural: NaturalKey) -> dict[str, Any]:
     }
 
 
-def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
-    """A cancellation for `cancellations.note` and `park`."""
-    request = arrival.request
-    requested_at = iso(request.requested_at)
-    return {
-        "request_id": request.request_id,
-        "account_id": request.account_id,
-        "revision": request.revision,
-        "cancel_requested_at": requested_at,
-        "cancel_reason": request.reason,
-        "deadline_at": iso(arrival.deadline_at),
-        "requested_at": requested_at,
-        "reason": request.reason,
-        "trace": request.trace,
-    }
-
-
 def outcome_batch(dialect: DialectName, ended: Collection[Ended]) -> dict[str, Any]:
     """Outcomes and their events for `recorder.finish`, `insert_events` and `record`."""
     rows = []
@@ -128,36 +110,45 @@ def outcome_batch(dialect: DialectName, ended: Collection[Ended]) -> dict[str, A
 
 
 def postponed_row(postponed: Postponed) -> dict[str, Any]:
-    """A try for `outcomes.postpone`."""
-    return {
-        "id": postponed.work.id,
-        "revision": postponed.work.revision,
-        "tries": postponed.work.tries,
-        "updated_at": iso(postponed.updated_at),
-        "attempts": [_attempt_row(each) for each in postponed.attempts],
-        "due_at": postponed.due_at and iso(postponed.due_at),
-        "possibly_sent": bool(postponed.evidence.open),
-        "evidence": postponed.evidence.text or None,
-    }
+    """A try for `leases.postpone`."""
+    tried = _tried(postponed.work, postponed.attempts, postponed.updated_at, postponed.due_at)
+    evidence = postponed.evidence
+    return {**tried, "possibly_sent": bool(evidence.open), "evidence": evidence.text or None}
 
 
 def resting_row(row: Row[Any], fault: Fault, *, now: datetime, due_at: datetime) -> dict[str, Any]:
-    """For `outcomes.postpone`: a row that cannot be read, as it is, with the fault in place of its attempts."""
-    attempt = Attempt(row.tries + 1, "prepare", iso(now), 0, "deferred", INTERNAL_ERROR, str(fault))
+    """For `leases.postpone`: a row that cannot be read, as it is, with the fault in place of its attempts."""
+    tried = _tried(row, [_unread(row, fault, now)], now, due_at)
+    return {**tried, "possibly_sent": row.possibly_sent, "evidence": row.evidence}
+
+
+def _tried(
+    work: Work | Row[Any], attempts: Sequence[Attempt], updated_at: datetime, due_at: datetime | None
+) -> dict[str, Any]:
     return {
-        "id": row.id,
-        "revision": row.revision,
-        "tries": row.tries,
-        "updated_at": iso(now),
-        "attempts": [_attempt_row(attempt)],
-        "due_at": iso(due_at),
-        "possibly_sent": row.possibly_sent,
-        "evidence": row.evidence,
+        "id": work.id,
+        "revision": work.revision,
+        "tries": work.tries,
+        "updated_at": iso(updated_at),
+        "attempts": [_attempt_row(each) for each in attempts],
+        "due_at": due_at and iso(due_at),
     }
+
+
+def _unread(row: Row[Any], fault: Fault, at: datetime) -> Attempt:
+    return Attempt(row.tries + 1, "prepare", iso(at), 0, "deferred", INTERNAL_ERROR, str(fault))
 
 
 def work_of(row: Row[Any] | SimpleNamespace, leased_by: str = "") -> Work:
     """The work in a row that is leased to `leased_by`."""
+    natural = cancellation = pms_reservation = None
+    if row.natural_key is not None:
+        same, stay = row.same_key, row.stay_key
+        natural = NaturalKey(row.natural_key, row.transaction_key, keyed=row.keyed, same=same, stay=stay)
+    if row.cancel_requested_at is not None:
+        cancellation = NotedCancellation(iso(row.cancel_requested_at), row.cancel_reason)
+    if row.status == Status.CONFIRMED:
+        pms_reservation = PmsReservation(row.pms_reservation_id, from_json(row.record or "{}"))
     return Work(
         id=row.id,
         record_id=row.record_id,
@@ -171,11 +162,7 @@ def work_of(row: Row[Any] | SimpleNamespace, leased_by: str = "") -> Work:
             fingerprint=row.fingerprint,
             card=card_in(row.card),
             trace=row.trace,
-            natural=None
-            if row.natural_key is None
-            else NaturalKey(
-                row.natural_key, row.transaction_key, keyed=row.keyed, same=row.same_key, stay=row.stay_key
-            ),
+            natural=natural,
         ),
         partition=row.partition,
         created_at=iso(row.created_at),
@@ -188,12 +175,8 @@ def work_of(row: Row[Any] | SimpleNamespace, leased_by: str = "") -> Work:
         tries=row.tries,
         offset=row.log_offset,
         timestamp_ms=row.log_timestamp_ms,
-        cancellation=None
-        if row.cancel_requested_at is None
-        else NotedCancellation(iso(row.cancel_requested_at), row.cancel_reason),
-        pms_reservation=PmsReservation(row.pms_reservation_id, from_json(row.record or "{}"))
-        if row.status == Status.CONFIRMED
-        else None,
+        cancellation=cancellation,
+        pms_reservation=pms_reservation,
         leased_by=leased_by,
         size=len(row.request) + len(row.card or ""),
         target=row.target,
@@ -220,7 +203,6 @@ def _evidence_in(row: Row[Any] | SimpleNamespace) -> Evidence:
 def unreadable_work(row: Row[Any], own: Row[Any], fault: Fault, leased_by: str) -> Work | None:
     """The readable part of a row that `work_of` cannot read, enough to end it: its ids, and of its reservation only `own`, which
     are separate columns. None for a confirmed row whose record cannot be read, because ending it would lose the reservation."""
-    attempt = Attempt(row.tries + 1, "prepare", iso(row.deadline_at), 0, "deferred", INTERNAL_ERROR, str(fault))
     reservation = {
         "propertyId": own.property_id,
         "roomId": own.room_id,
@@ -229,7 +211,7 @@ def unreadable_work(row: Row[Any], own: Row[Any], fault: Fault, leased_by: str) 
     }
     readable = {
         "request": to_json(reservation).decode(),
-        "attempts": to_json([_attempt_row(attempt)]).decode(),
+        "attempts": to_json([_attempt_row(_unread(row, fault, row.deadline_at))]).decode(),
         "card": None,
         "similar_to": None,
         "possibly_sent": row.possibly_sent or row.pushing,
@@ -248,8 +230,7 @@ def _attempt_row(attempt: Attempt) -> dict[str, Any]:
 
 def attempts_of(text: str) -> tuple[Attempt, ...]:
     """The attempts in a JSON text."""
-    attempts: Sequence[dict[str, Any]] = from_json(text)
-    return tuple(Attempt(**attempt) for attempt in attempts)
+    return tuple(Attempt(**each) for each in from_json(text))
 
 
 def similar_in(text: str | None) -> Sequence[str]:
@@ -264,7 +245,5 @@ def card_row(card: SealedCard | None) -> dict[str, str] | None:
 
 def card_in(text: str | None) -> SealedCard | None:
     """The card in the column `card`."""
-    if text is None:
-        return None
-    card = from_json(text)
-    return SealedCard(card["keyId"], card["sealed"])
+    card = text and from_json(text)
+    return SealedCard(card["keyId"], card["sealed"]) if card else None

@@ -43,8 +43,16 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.submissions.completion import cancellation_of, completed, described_problem, event_of, with_attempt
-from forwarder.store.submissions.port import Ended, PmsReservation, Postponed
+from forwarder.store.submissions.port import (
+    Ended,
+    PmsReservation,
+    Postponed,
+    cancellation_of,
+    completed,
+    described_problem,
+    event_of,
+    with_attempt,
+)
 from forwarder.worker.push_context import PushContext
 
 BASE_SECONDS = 2.0

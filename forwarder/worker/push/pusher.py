@@ -18,8 +18,7 @@ from forwarder.reservation.evidence import ANOTHER_PMS, DEFAULT_SETTLES, Facts, 
 from forwarder.reservation.outcome import Cancelled, CancelOutcome, Deferred, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
-from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.port import PmsReservation, StoreUnavailable, Work
+from forwarder.store.submissions.port import PmsReservation, StoreUnavailable, Work, with_attempt
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable, Unsealer
 from forwarder.worker.cards import CardGone, CardVault, CodeGone
 from forwarder.worker.outcome.policy import CARD_KEY_MISSING

@@ -46,8 +46,7 @@ from forwarder.reservation.outcome import (
     Status,
 )
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.port import Work
+from forwarder.store.submissions.port import Work, with_attempt
 from forwarder.worker.push_context import LeaseLost, PushContext, is_lease_lost, too_late
 
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)

@@ -14,8 +14,8 @@ from forwarder.notifier.webhooks import Webhooks
 from forwarder.operate.submissions.settle import NotInDoubt, Repair
 from forwarder.oversight.audit import Actor, Audit, acting_as
 from forwarder.store.audit import AuditEntry, AuditFilter, AuditResult
-from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.delivery_queue import Deliveries
+from forwarder.store.deployment import AuditTrail
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.store.tables import audit as table
 from forwarder.store.tables import audit_head

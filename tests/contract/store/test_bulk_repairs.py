@@ -12,7 +12,7 @@ from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.audit import AuditFilter
-from forwarder.store.audit_trail import AuditTrail
+from forwarder.store.deployment import AuditTrail
 from forwarder.store.lists.overview import Overview
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs

@@ -110,7 +110,7 @@ async def test_what_is_sent_again_is_the_earlier_one(recorder: Recorder, reader:
     assert found is not None
     assert found[0].request_id == request_id(1)
     assert len((await reader.page("acc", cursor=1, limit=10)).records) == 1
-    assert (await recorder.backlog(now=LATER)).due == 0
+    assert await recorder.count_due(now=LATER) == 0
 
 
 _STATUSES = {

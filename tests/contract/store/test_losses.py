@@ -267,13 +267,13 @@ async def test_another_connection_to_the_same_database_is_no_change_and_a_restar
     server: PostgresServer, own_engine: AsyncEngine
 ) -> None:
     recorder = Recorder(own_engine)
-    await asyncio.gather(*(recorder.backlog(now=NOW) for _ in range(3)))
+    await asyncio.gather(*(recorder.count_due(now=NOW) for _ in range(3)))
     await recorder.observe()
     assert recorder.changes == 0
     await asyncio.to_thread(server.restart)
-    await recorder.backlog(now=NOW)
+    await recorder.count_due(now=NOW)
     assert recorder.changes == 1
-    await asyncio.gather(*(recorder.backlog(now=NOW) for _ in range(3)))
+    await asyncio.gather(*(recorder.count_due(now=NOW) for _ in range(3)))
     assert recorder.changes == 1
 
 

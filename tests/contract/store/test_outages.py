@@ -52,9 +52,9 @@ async def test_a_restart_of_postgresql_goes_unnoticed_between_two_calls(
     server: PostgresServer, own_engine: AsyncEngine
 ) -> None:
     recorder, reader = Recorder(own_engine), Reader(own_engine)
-    await asyncio.gather(use(recorder, 1), reader.ready(), recorder.backlog(now=NOW))
+    await asyncio.gather(use(recorder, 1), reader.ready(), recorder.count_due(now=NOW))
     await asyncio.to_thread(server.restart)
-    await asyncio.gather(use(recorder, 2), recorder.backlog(now=NOW), recorder.take_over([], now=NOW))
+    await asyncio.gather(use(recorder, 2), recorder.count_due(now=NOW), recorder.take_over([], now=NOW))
     assert await reader.ready()
 
 
@@ -111,9 +111,9 @@ async def test_no_more_than_so_many_sessions_and_no_endless_wait_for_one(
     started = time.monotonic()
     async with own_engine.connect(), own_engine.connect(), own_engine.connect():
         with pytest.raises(StoreUnavailable):
-            await recorder.backlog(now=NOW)
+            await recorder.count_due(now=NOW)
     assert time.monotonic() - started < SOON
-    await recorder.backlog(now=NOW)
+    await recorder.count_due(now=NOW)
 
 
 # --- SQLite ---------------------------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ async def test_who_was_taken_over_records_nothing(recorder: Recorder, works: lis
     await take_over(recorder, "w1")
     assert await recorder.record("w1", [final(works[0])], [postponed(works[1])]) == {}
     assert await unpublished(recorder) == []
-    assert (await recorder.backlog(now=LATER)).due == 3
+    assert await recorder.count_due(now=LATER) == 3
 
 
 async def test_an_outcome_is_recorded_once(recorder: Recorder, works: list[Work]) -> None:
@@ -183,7 +183,7 @@ async def test_large_batches_are_recorded_whole(recorder: Recorder, engine: Asyn
     assert ids == sorted(ids)
     await recorder.published(ids)
     assert await unpublished(recorder) == []
-    assert (await recorder.backlog(now=LATER)).due == 100
+    assert await recorder.count_due(now=LATER) == 100
 
 
 # --- when the answer to a commit is lost ----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.token_bucket import LoanRequest, SharedBucket
-from forwarder.store.rate_loans import SqlLender
+from forwarder.store.deployment import SqlLender
 
 # Refills so slowly that a test sees nothing of it.
 SLOW = SharedBucket("acc#own", rate=1e-6, burst=100.0)

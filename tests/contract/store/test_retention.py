@@ -24,13 +24,13 @@ from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.evidence import Target, read_evidence
 from forwarder.reservation.outcome import Rejected, Status
 from forwarder.reservation.problems.catalogue import PMS_REFUSED
-from forwarder.store.audit_trail import AuditTrail
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import Deliveries
+from forwarder.store.deployment import AuditTrail
 from forwarder.store.lists.overview import FailedState, Overview
 from forwarder.store.lists.reader import Reader
-from forwarder.store.retention import GuestStore
-from forwarder.store.submissions.port import Arrival, CancellationArrival, Duplicate, ErasureState, Work
+from forwarder.store.retention import ErasureState, GuestStore
+from forwarder.store.submissions.port import Arrival, CancellationArrival, Duplicate, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import parked_cancellations, reservations, webhook_deliveries
 from forwarder.tenancy.port import Account, RetentionPolicy

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.submissions.port import Backlog, StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from tests.support.store.stored import CARD, DEADLINE, LATER, arrival, arrivals, final, lease, row, take_over
 from tests.support.worker.works import NOW
@@ -49,17 +49,17 @@ async def test_what_is_known_is_not_taken_in_again(recorder: Recorder) -> None:
 async def test_one_submission_twice_in_a_batch_is_taken_in_once(recorder: Recorder) -> None:
     works = await recorder.ingest("w1", [arrival(1, notes="first"), arrival(1, held=False, notes="second")], now=NOW)
     assert [work.submission.reservation["notes"] for work in works] == ["first"]
-    assert await recorder.backlog(now=NOW) == Backlog(0, None)
+    assert await recorder.count_due(now=NOW) == 0
 
 
 async def test_what_is_not_held_waits_in_the_store_due_at_once(recorder: Recorder) -> None:
     works = await recorder.ingest("w1", [arrival(1, held=False), arrival(2), arrival(3, held=False)], now=NOW)
     assert [work.submission.request_id for work in works] == [arrival(2).submission.request_id]
-    assert await recorder.backlog(now=NOW) == Backlog(2, NOW)
+    assert await recorder.count_due(now=NOW) == 2
     claimed = await recorder.claim("w1", "acc", ALL, now=NOW, limit=10)
     assert [work.submission for work in claimed] == [arrival(1).submission, arrival(3).submission]
     assert claimed[0].submission.card == CARD
-    assert await recorder.backlog(now=NOW) == Backlog(0, None)
+    assert await recorder.count_due(now=NOW) == 0
 
 
 async def test_what_is_leased_tells_how_large_it_is(recorder: Recorder) -> None:
@@ -130,7 +130,7 @@ async def test_a_lease_that_ran_out_is_taken_over_as_doubtful_and_due(recorder: 
     assert await take_over(recorder, now=LATER) == 0
     assert await take_over(recorder, "w1", now=LATER) == 2
     assert await take_over(recorder, "w1", now=LATER) == 0
-    assert await recorder.backlog(now=LATER) == Backlog(2, LATER)
+    assert await recorder.count_due(now=LATER) == 2
     await lease(recorder, "w2")
     claimed = await recorder.claim("w2", "acc", ALL, now=LATER, limit=10)
     assert [(work.id, work.possibly_sent, work.pushing) for work in claimed] == [
@@ -186,7 +186,7 @@ async def test_released_rows_are_due_at_once_and_not_doubtful(recorder: Recorder
     await recorder.mark_pushing("w1", [works[0].id])
     await recorder.release("w2", [work.id for work in works])
     await recorder.release("w1", [])
-    assert await recorder.backlog(now=NOW) == Backlog(0, None)
+    assert await recorder.count_due(now=NOW) == 0
     await recorder.release("w1", [work.id for work in works[:2]])
     claimed = await recorder.claim("w2", "acc", ALL, now=NOW, limit=10)
     assert [(work.id, work.possibly_sent, work.pushing) for work in claimed] == [
@@ -232,7 +232,7 @@ async def test_nothing_is_ingested_or_replayed_in_a_database_that_was_not_checke
     for each in (arrival(2), replace(arrival(1), replay_of=1)):
         with pytest.raises(StoreUnavailable, match="not been checked"):
             await recorder.ingest("w1", [each], now=LATER, changes=recorder.changes - 1)
-    assert (await recorder.backlog(now=LATER)).due == 0
+    assert await recorder.count_due(now=LATER) == 0
     assert len(await recorder.ingest("w1", [arrival(2)], now=LATER, changes=recorder.changes)) == 1
 
 

@@ -24,8 +24,7 @@ from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import Overview
-from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.port import Arrival, Ended, Work
+from forwarder.store.submissions.port import Arrival, Ended, Work, with_attempt
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.codec import Undecodable, replayed
 from forwarder.topics.embedded.log import EmbeddedLog

@@ -36,8 +36,7 @@ from forwarder.settings import Settings
 from forwarder.settings.environment import Environment
 from forwarder.settings.reading import settings_of
 from forwarder.store.audit import AuditEntry, AuditFilter
-from forwarder.store.audit_trail import AuditTrail
-from forwarder.store.deployment import ProcessRegister, RunningProcess
+from forwarder.store.deployment import AuditTrail, ProcessRegister, RunningProcess
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.submissions.port import Arrival, ThrottleState, Unstorable
 from forwarder.store.submissions.recorder import Recorder

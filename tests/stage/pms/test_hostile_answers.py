@@ -20,8 +20,7 @@ from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, LookupOu
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.record import MAX_EVENT_BYTES, MAX_RECORD_BYTES, bounded
 from forwarder.simulator.world import World
-from forwarder.store.submissions.completion import completed, with_attempt
-from forwarder.store.submissions.port import Ended, Work
+from forwarder.store.submissions.port import Ended, Work, completed, with_attempt
 from forwarder.store.submissions.rows import outcome_batch
 from forwarder.topics.codec import encode_result
 from forwarder.worker.outcome.policy import after_fault, decide

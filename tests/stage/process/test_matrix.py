@@ -42,9 +42,8 @@ from forwarder.process.loops import cancel_all, forever
 from forwarder.process.token_bucket import SharedBucket
 from forwarder.reservation.request import CardDetails
 from forwarder.store.delivery_queue import Deliveries
-from forwarder.store.deployment import ProcessRegister
+from forwarder.store.deployment import ProcessRegister, SqlLender
 from forwarder.store.engine import Engine
-from forwarder.store.rate_loans import SqlLender
 from forwarder.store.retention import GuestStore, Purger
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import StoreUnavailable

@@ -209,11 +209,11 @@ async def test_what_was_left_unpushed_is_given_back(store: _Store, clock: Manual
     (work, _) = await store.ingest(lease.worker_id, arrivals([1, 2]), now=NOW)
     lease.note_unpushed(work.id)
     await lease.give_back_unpushed()
-    assert (await store.backlog(now=NOW)).due == 1
+    assert await store.count_due(now=NOW) == 1
     (again,) = await store.claim(lease.worker_id, "acc", range(16), now=NOW, limit=5)
     assert (again.id, again.possibly_sent) == (work.id, False)
     await lease.give_back_unpushed()
-    assert (await store.backlog(now=NOW)).due == 0
+    assert await store.count_due(now=NOW) == 0
 
 
 async def test_what_could_not_be_given_back_is_not_forgotten(
@@ -230,9 +230,9 @@ async def test_what_could_not_be_given_back_is_not_forgotten(
         outage.setattr(store, "release", away)
         with pytest.raises(StoreUnavailable):
             await lease.give_back([work.id])
-    assert (await store.backlog(now=NOW)).due == 0
+    assert await store.count_due(now=NOW) == 0
     await lease.give_back_unpushed()
-    assert (await store.backlog(now=NOW)).due == 1
+    assert await store.count_due(now=NOW) == 1
 
 
 async def test_what_is_claimed_again_is_not_given_back_although_its_giving_back_was_not_answered(
@@ -254,7 +254,7 @@ async def test_what_is_claimed_again_is_not_given_back_although_its_giving_back_
     (again,) = await lease.claim(lambda worker_id: store.claim(worker_id, "acc", range(16), now=NOW, limit=5))
     assert again.id == work.id
     await lease.give_back_unpushed()
-    assert (await store.backlog(now=NOW)).due == 0
+    assert await store.count_due(now=NOW) == 0
 
 
 async def test_what_is_given_up_is_free_for_the_next_who_looks(store: _Store, clock: ManualClock) -> None:

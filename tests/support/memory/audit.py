@@ -7,7 +7,7 @@ from typing import Any
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.store.audit import AuditEntry, AuditFilter
-from forwarder.store.audit_trail import AuditTrail
+from forwarder.store.deployment import AuditTrail
 from forwarder.store.submissions.port import StoreUnavailable
 
 

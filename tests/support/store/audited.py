@@ -4,7 +4,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
-from forwarder.store.audit_trail import AuditTrail
+from forwarder.store.deployment import AuditTrail
 
 
 def audit_on(engine: AsyncEngine, clock: Clock) -> Audit:

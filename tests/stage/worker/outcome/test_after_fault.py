@@ -9,8 +9,7 @@ import pytest
 from forwarder.process.containment import Fault, Where
 from forwarder.reservation.evidence import UNKNOWN_TARGET
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status
-from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work
+from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work, with_attempt
 from forwarder.worker.outcome.policy import after_fault
 from forwarder.worker.push_context import PushContext
 from tests.support.worker.works import NOW, account, carried, work

@@ -12,8 +12,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.failures import FAILURE_CLASSES
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard
-from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.port import DeadLetter
+from forwarder.store.submissions.port import DeadLetter, with_attempt
 from forwarder.tenancy.cards import GONE
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision, replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Headers, Message, Topics

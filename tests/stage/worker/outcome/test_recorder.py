@@ -16,8 +16,16 @@ from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
-from forwarder.store.submissions.completion import completed, with_attempt
-from forwarder.store.submissions.port import Attempt, CardKey, Ended, OutboxEvent, Postponed, Work
+from forwarder.store.submissions.port import (
+    Attempt,
+    CardKey,
+    Ended,
+    OutboxEvent,
+    Postponed,
+    Work,
+    completed,
+    with_attempt,
+)
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease

@@ -13,8 +13,7 @@ from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.lists.reader import Reader
-from forwarder.store.submissions.completion import with_attempt
-from forwarder.store.submissions.port import Attempt, OutboxEvent, Work
+from forwarder.store.submissions.port import Attempt, OutboxEvent, Work, with_attempt
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs
 from tests.support.memory.clock import ManualClock
