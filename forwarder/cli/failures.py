@@ -6,10 +6,10 @@ from forwarder.operate.output import Failed, WrongUsage
 from forwarder.operate.tenants.accounts import NotEncrypted
 from forwarder.process.data_dir import AlreadyRunning, NotPrivate
 from forwarder.settings import BadSettings
+from forwarder.store.database import NotReadable
 from forwarder.store.engine import UnusableDatabase
 from forwarder.store.migrate import CannotMakeRoles, NotMigrated
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.texts import NotReadable
 from forwarder.tenancy.port import AlreadyExists, ChangedMeanwhile, InUse, NotKnown, TenancyUnavailable
 from forwarder.tenancy.sealing import NotTrusted, UnknownSecret
 from forwarder.tenancy.sql.secrets import NoSecretYet

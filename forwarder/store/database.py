@@ -1,33 +1,25 @@
-"""Runs statements and transactions on the store's database, and translates errors.
+"""Runs statements and transactions on the store's database, within a time limit, and translates drivers' errors: into
+`StoreUnavailable` (the database is down, overloaded, stopping, out of disk, or timed out) or `Unstorable` (it rejects the values).
+Errors of wrong statements pass through, because they are bugs. Parameters never appear in errors: they contain guests' data.
 
-A `Database` runs one statement or a whole transaction at a time, within a time limit. Parameters never appear in errors: they
-contain guests' data.
-
-Only this module of the store translates drivers' errors: into `StoreUnavailable` (the database is down, overloaded, stopping, out
-of disk, or timed out) or `Unstorable` (it rejects the values). Errors of wrong statements pass through, because they are bugs."""
+`SqlTexts` reads every text in the database, in all tables, to search for data that must not be stored."""
 
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+import sqlalchemy as sa
 from sqlalchemy import CursorResult, Executable, Row
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.enlistment import to_be_written
-from forwarder.store.engine import (
-    DriverError,
-    PostgresqlEngine,
-    broke,
-    driver_statement,
-    identity_of,
-    sqlstate_of,
-)
+from forwarder.store.engine import DriverError, PostgresqlEngine, broke, driver_statement, identity_of, sqlstate_of
 from forwarder.store.sql import DialectName
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 
@@ -187,3 +179,65 @@ def _described(error: BaseException) -> str:
     if sqlstate_of(error) == _NOT_PERMITTED:
         return f"{described}: `forwarder migrate --roles` gives each role what this version needs"
     return described
+
+
+class NotReadable(Exception):
+    """This user of the database may not read a table. The message names it, and says who may."""
+
+
+class StoredText(NamedTuple):
+    """A value, and where it is: its column, or part of a message; and the row's primary key, or another place."""
+
+    column: str
+    key: str
+    text: str
+
+
+class SqlTexts:
+    """The texts of one database. Methods raise `StoreUnavailable`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine.execution_options(postgresql_readonly=True)
+        self._database = Database(engine)
+
+    async def tables(self) -> Sequence[str]:
+        """The names of all tables, including those that are not the forwarder's."""
+        return sorted(await self._inspected(lambda catalogue: catalogue.get_table_names()))
+
+    async def of(self, table: str) -> AsyncGenerator[Sequence[StoredText], None]:
+        """The texts of a table, in batches, each in a short transaction, so that a slow reader blocks nothing. May miss texts that
+        are written meanwhile."""
+        # Not its indexes, which cannot all be reflected.
+        described = await self._inspected(lambda catalogue: catalogue.get_columns(table))
+        known = sa.Table(table, sa.MetaData(), *(sa.Column(each["name"], each["type"]) for each in described))
+        names = await self._inspected(lambda catalogue: catalogue.get_pk_constraint(table)["constrained_columns"])
+        key = [known.c[name] for name in names] or list(known.c)
+        readable = [column for column in known.c if isinstance(column.type, sa.String | sa.JSON | sa.LargeBinary)]
+        shown = [column if isinstance(column.type, sa.LargeBinary) else sa.cast(column, sa.Text) for column in readable]
+        statement = sa.select(*key, *shown).order_by(*key).limit(500)
+        try:
+            rows = await self._database.read(statement) if readable else ()
+        except NotPermitted:
+            raise NotReadable(
+                f"This user of the database may not read the table {table}: scan as an operator or as the owner, see "
+                "docs/operations/database-roles.md."
+            ) from None
+        while rows:
+            yield [
+                StoredText(column.name, ",".join(map(str, row[: len(key)])), _text(value))
+                for row in rows
+                for column, value in zip(readable, row[len(key) :], strict=True)
+                if value
+            ]
+            last = rows[-1][: len(key)]
+            rest = sa.tuple_(*key) > sa.tuple_(*last) if len(key) > 1 else key[0] > last[0]
+            rows = await self._database.read(statement.where(rest))
+
+    async def _inspected(self, ask: Callable[[sa.Inspector], Any]) -> Any:
+        with outages_translated():
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(lambda connection: ask(sa.inspect(connection)))
+
+
+def _text(value: Any) -> str:
+    return bytes(value).decode("utf-8", "replace") if isinstance(value, bytes | memoryview) else str(value)

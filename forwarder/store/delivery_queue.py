@@ -1,7 +1,7 @@
 """Deliveries to customers' endpoints in SQL: the notifier's queue, and the log that owners read and put back from.
 
 A claim postpones the due time to the claim's end, so deliveries of a dead process need no takeover. Times are those of the
-processes' own clocks, which may differ: at worst a delivery is posted twice, which at-least-once delivery allows."""
+processes' own clocks, which may differ. Everything may raise `StoreUnavailable`."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
@@ -14,6 +14,7 @@ from pydantic_core import from_json
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
+from forwarder.store.batches import BATCH, as_batch, batch_of, key_among, same_key
 from forwarder.store.database import Database
 from forwarder.store.deliveries import (
     DeliveryAttempt,
@@ -24,22 +25,7 @@ from forwarder.store.deliveries import (
     TriedDelivery,
 )
 from forwarder.store.engine import identity_of
-from forwarder.store.sql import (
-    BATCH,
-    ONE,
-    ZERO,
-    DialectName,
-    Moment,
-    as_batch,
-    batch_of,
-    columns_of,
-    distinct,
-    insert_into,
-    key_among,
-    literal,
-    locked,
-    same_key,
-)
+from forwarder.store.sql import ONE, ZERO, DialectName, Moment, columns_of, distinct, insert_into, literal, locked
 from forwarder.store.tables import PENDING
 from forwarder.store.tables import webhook_deliveries as table
 
@@ -60,10 +46,8 @@ ENTRY = (*columns_of(table, "id endpoint_id event_id status created_at due_at en
 
 
 class Deliveries:
-    """The deliveries of all endpoints, shared by any number of notifiers. Raises `StoreUnavailable`.
-
-    A claimed delivery belongs to its claimant until the claim expires, by the clocks of those who ask; then it is due again, and
-    may be posted twice, which receivers recognise by the event's id."""
+    """The deliveries of all endpoints, shared by any number of notifiers. A claimed one belongs to its claimant until the claim
+    expires; then it is due again, and may be posted twice, which receivers recognise by the event's id."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
@@ -201,7 +185,6 @@ def endpoints_due() -> sa.Executable:
 
 @cache
 def claim() -> sa.Executable:
-    """Postpones an endpoint's due deliveries to the end of this claim; skips those that another process is claiming."""
     due = sa.select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now)
     picked = locked(due.order_by(_row.due_at).limit(_limit))
     until = sa.bindparam("until", type_=Moment())
@@ -211,7 +194,6 @@ def claim() -> sa.Executable:
 
 @cache
 def record() -> sa.Executable:
-    """Record the results of a batch of claims."""
     results = columns_of(table, "status retrying_since due_at ended_at tries attempts")
     batch = batch_of(_row.id, _row.claims, *results)
     counts = sa.or_(_row.status == PENDING, batch.c.status == _DELIVERED)
@@ -221,7 +203,6 @@ def record() -> sa.Executable:
 
 @cache
 def release() -> sa.Executable:
-    """Make a batch of claimed rows due again."""
     batch = batch_of(_row.id, _row.claims)
     same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, _pending)
     return sa.update(table).where(*same).values(due_at=_now)

@@ -18,9 +18,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.token_bucket import Loan, LoanRequest, decide
 from forwarder.store.audit import AuditEntry, AuditFilter
+from forwarder.store.batches import same_key
 from forwarder.store.database import Database
 from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages, Waiting
-from forwarder.store.sql import ONE, DialectName, Moment, distinct, insert_into, same_key
+from forwarder.store.sql import ONE, DialectName, Moment, distinct, insert_into
 from forwarder.store.submissions.port import ThrottleState
 from forwarder.store.tables import (
     IN_DOUBT,

@@ -1,8 +1,7 @@
 """Opens the store's database: PostgreSQL by asyncpg, or a SQLite file by aiosqlite, set up so that commits are durable.
 
 Frequent reads on PostgreSQL run on connections of their own (`Sessions`): SQLAlchemy compiles their statement once, and the driver
-runs it. SQLAlchemy's own cost per statement (a greenlet, a checkout, a transaction object, a cursor, a result) is several times
-the driver's, and a single read needs none of it.
+runs it. SQLAlchemy's own cost per statement is several times the driver's.
 
 `StoreIdentity` counts when an engine's connections lead to another database: a failover, a restore or a restart may put one behind
 the same address that lacks acknowledged transactions. A connection through a pooler may change its server without being reopened,
@@ -14,6 +13,7 @@ import sqlite3
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -33,16 +33,16 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from forwarder.store.transport import names_session_attrs
 
 Engine = AsyncEngine
-"""An open database, which `assembly` passes to its users."""
-
-_POSTGRESQL = ("postgresql", "postgres", "postgresql+asyncpg")
-_SQLITE = ("sqlite", "sqlite+aiosqlite")
 _OLDEST_SQLITE = (3, 35, 0)
-_SQLITE_CONNECTIONS = 5
 _CONNECT_SECONDS = 5.0
 _CANCEL_SECONDS = 2.0
-_POOL_SECONDS = 10.0
 _BUSY_SECONDS = 10.0
+_POOL: Final[Mapping[str, Any]] = {
+    "max_overflow": 0,
+    "pool_timeout": 10.0,
+    "pool_use_lifo": True,
+    "hide_parameters": True,
+}
 
 _PLANNING = {
     "enable_seqscan": "off",
@@ -145,22 +145,19 @@ def open_engine(
     if isinstance(database_url, Path):
         return _open_sqlite(database_url)
     scheme, separator, _ = database_url.partition("://")
-    if scheme in _POSTGRESQL:
+    if scheme in {"postgresql", "postgres", "postgresql+asyncpg"}:
         return _open_postgresql(database_url, pool_size, command_seconds, application_name)
-    if scheme in _SQLITE:
+    if scheme in {"sqlite", "sqlite+aiosqlite"}:
         try:
             database = make_url(database_url).database
         except ArgumentError:
             database = None
         if not database or database == ":memory:":
-            raise UnusableDatabase(
-                "A SQLite URL must name a file: sqlite:///relative/path or sqlite:////absolute/path."
-            )
+            example = "sqlite:///relative/path or sqlite:////absolute/path"
+            raise UnusableDatabase(f"A SQLite URL must name a file: {example}.")
         return _open_sqlite(Path(database))
-    beginning = f"{scheme}://" if separator else "no scheme"
-    raise UnusableDatabase(
-        f"A database URL must begin with postgresql:// or sqlite:///; this one begins with {beginning}."
-    )
+    begins = f"begins with {scheme}://" if separator else "begins with no scheme"
+    raise UnusableDatabase(f"A database URL must begin with postgresql:// or sqlite:///; this one {begins}.")
 
 
 def _open_postgresql(
@@ -178,52 +175,29 @@ def _open_postgresql(
         **_PLANNING,
     }
     # asyncpg parses the URL itself, so that libpq's parameters work: sslmode, several hosts, target_session_attrs.
+    parts = urlsplit(url)._replace(scheme="postgresql")
+    user, at, servers = parts.netloc.rpartition("@")
+    hosts, each_first = deque(servers.split(",")), deque[str]()
+    for _ in tuple(hosts):
+        each_first.append(urlunsplit(parts._replace(netloc=f"{user}{at}{','.join(hosts)}")))
+        hosts.rotate(-1)
     connect = partial(
         _connect,
-        _with_each_first(url),
+        each_first,
         timeout=_CONNECT_SECONDS,
         command_timeout=command_seconds,
         target_session_attrs=None if names_session_attrs(url, os.environ) else "read-write",
         server_settings=server_settings,
     )
     connect_to_read = partial(connect, server_settings={**server_settings, **READING})
-    engine = create_async_engine(
-        "postgresql+asyncpg://",
-        async_creator=connect,
-        pool_size=pool_size,
-        max_overflow=0,
-        pool_timeout=_POOL_SECONDS,
-        pool_use_lifo=True,
-        hide_parameters=True,
-    )
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, pool_size=pool_size, **_POOL)
     identity = identity_of(engine)
-
-    async def ask(connection: asyncpg.Connection) -> str:
-        try:
-            with _broken_connections_translated():
-                return str(await connection.fetchval(IDENTITY))
-        except BaseException:
-            connection.terminate()  # the pool would leave it open, and the server would go on with the query
-            raise
-
-    def on_connect(connection: Any, _record: Any) -> None:
-        """Asks which database a new connection leads to, before it is used."""
-        identity.note(connection.run_async(ask))
-
+    ask = partial(_asked, query=IDENTITY)
+    # Which database a new connection leads to is asked before it is used.
+    event.listen(engine.sync_engine, "connect", lambda opened, _record: identity.note(opened.run_async(ask)))
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
     event.listen(engine.sync_engine, "handle_error", _end_useless_connection)
-    event.listen(engine.sync_engine, "connect", on_connect)
     return PostgresqlEngine(engine, Sessions(connect_to_read, pool_size))
-
-
-def _with_each_first(url: str) -> deque[str]:
-    parts = urlsplit(url)._replace(scheme="postgresql")
-    user, at, servers = parts.netloc.rpartition("@")
-    hosts, urls = deque(servers.split(",")), deque[str]()
-    for _ in tuple(hosts):
-        urls.append(urlunsplit(parts._replace(netloc=f"{user}{at}{','.join(hosts)}")))
-        hosts.rotate(-1)
-    return urls
 
 
 async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
@@ -235,22 +209,27 @@ async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
         try:
             connection: asyncpg.Connection = await asyncpg.connect(urls[0], **options)
         except asyncpg.TargetServerAttributeNotMatched as error:
-            raise ConnectionRefusedError(
-                "none of the servers in FORWARDER_DATABASE_URL can be written to now"
-            ) from error
+            refused = "none of the servers in FORWARDER_DATABASE_URL can be written to now"
+            raise ConnectionRefusedError(refused) from error
         except TimeoutError:
             # asyncpg tries the next server only after a refusal: a first server that does not respond would use up all the time.
             urls.rotate(-1)
             if not left:
                 raise
         else:
-            try:
-                with _broken_connections_translated():
-                    await connection.execute(_DURABLE)
-            except BaseException:
-                connection.terminate()
-                raise
+            await _asked(connection, _DURABLE)
             return connection
+
+
+async def _asked(connection: asyncpg.Connection, query: str) -> Any:
+    """The value that a new connection responds with. One that does not is closed: its pool would leave it open, and the server
+    would go on with the query."""
+    try:
+        with _broken_connections_translated():
+            return await connection.fetchval(query)
+    except BaseException:
+        connection.terminate()
+        raise
 
 
 def broke(error: BaseException) -> bool:
@@ -289,26 +268,17 @@ def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
 
 def _open_sqlite(path: Path) -> AsyncEngine:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
-        oldest = ".".join(str(part) for part in _OLDEST_SQLITE)
-        raise UnusableDatabase(
-            f"SQLite {oldest} or newer is needed (for RETURNING); this Python has {sqlite3.sqlite_version}."
-        )
-    engine = create_async_engine(
-        URL.create("sqlite+aiosqlite", database=str(path)),  # not as text: a path may contain ?, # and %
-        connect_args={"timeout": _BUSY_SECONDS},
-        pool_size=_SQLITE_CONNECTIONS,
-        max_overflow=0,
-        pool_timeout=_POOL_SECONDS,
-        pool_use_lifo=True,
-        hide_parameters=True,
-    )
+        oldest, this = ".".join(map(str, _OLDEST_SQLITE)), sqlite3.sqlite_version
+        raise UnusableDatabase(f"SQLite {oldest} or newer is needed (for RETURNING); this Python has {this}.")
+    url = URL.create("sqlite+aiosqlite", database=str(path))  # not as text: a path may contain ?, # and %
+    engine = create_async_engine(url, connect_args={"timeout": _BUSY_SECONDS}, pool_size=5, **_POOL)
     event.listen(engine.sync_engine, "connect", _set_up_sqlite)
     event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return SqliteEngine(engine, path)
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # Python begins no transactions by itself: `_begin_sqlite` does.
+    connection.isolation_level = None  # `_begin_sqlite` begins transactions
     cursor = connection.cursor()
     # If two connections enable the write-ahead log of a new file at once, SQLite refuses one regardless of its busy time-out.
     retrying = Retrying(
@@ -441,8 +411,7 @@ SELECT concat_ws(' ',
     extract(epoch FROM pg_postmaster_start_time())::text,
     CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
     (SELECT oid FROM pg_database WHERE datname = current_database()),
-    to_regclass('reservations')::oid)
-"""
+    to_regclass('reservations')::oid)"""
 """The server's start, its timeline (it advances with each promotion and each recovery to a point in time), and which database and
 which table of submissions these are. Every role may ask that."""
 
@@ -450,19 +419,18 @@ OBSERVE: Final = text(IDENTITY)
 _identities: WeakKeyDictionary[SyncEngine, "StoreIdentity"] = WeakKeyDictionary()
 
 
+@dataclass(slots=True)
 class StoreIdentity:
-    """The identity of the database behind one engine. `changes` counts how often a connection led to a database other than the one
-    of the connection before."""
+    """The identity of the database behind one engine. `changes`: how often a connection led to a database other than the one of the
+    connection before. `refusals`: how often it refused to write for want of room, or because its disk failed. `seen`: the last
+    database, as `IDENTITY` describes it; None before there was a connection, and always for SQLite."""
 
-    def __init__(self) -> None:
-        self.changes = 0
-        self.refusals = 0
-        """How often the database refused to write for want of room, or because its disk failed."""
-        self.seen: str | None = None
-        """The last one; None before there was a connection, and always for SQLite."""
+    changes: int = 0
+    refusals: int = 0
+    seen: str | None = None
 
     def note(self, found: str) -> None:
-        """A connection leads to the database that `IDENTITY` describes so."""
+        """A connection leads to this database."""
         if self.seen not in {None, found}:
             self.changes += 1
         self.seen = found

@@ -18,23 +18,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.reservation.anonymous import anonymous_data, anonymous_problem, anonymous_record, anonymous_request
 from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
+from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_among, key_batch, same_key
 from forwarder.store.database import Database
 from forwarder.store.delivery_queue import about, endpoints
-from forwarder.store.sql import (
-    BATCH,
-    Moment,
-    as_batch,
-    batch_of,
-    columns_of,
-    in_batch,
-    insert_into,
-    key_among,
-    key_batch,
-    same_key,
-)
+from forwarder.store.sql import Moment, columns_of, insert_into
 from forwarder.store.submissions.duplicates import originals_of_batch
 from forwarder.store.submissions.recorder import unpublished_of
 from forwarder.store.tables import (
+    CONFIRMED,
     FINISHED_DAY,
     IS_IDENTIFIABLE,
     duplicates,
@@ -99,8 +90,6 @@ class GuestStore:
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
 
-    # --- sweeping ---
-
     async def anonymize_finished(
         self, workspace_id: str, status: Status, *, until: date, now: datetime, limit: int
     ) -> int:
@@ -141,8 +130,6 @@ class GuestStore:
             old = [row.id for row in rows if row.ended_at is not None and row.ended_at < ended_before]
             gone = await connection.execute(delete_ended(), before | {BATCH: key_batch("id", old)}) if old else None
             return rows[-1].id, 0 if gone is None else len(gone.all())
-
-    # --- erasing ---
 
     async def submissions(self, request_ids: Collection[str]) -> Sequence[GuestRecord]:
         """The submissions with these request ids, or of which these are duplicates."""
@@ -222,7 +209,7 @@ class GuestStore:
 
     async def _records(self, rows: Sequence[sa.Row[Any]]) -> Sequence[GuestRecord]:
         waiting = await unpublished_of(self._database.read, [row.id for row in rows])
-        records: list[GuestRecord] = []
+        records = list[GuestRecord]()
         for row in rows:
             if row.anonymized_at is not None:
                 standing = ErasureState.ERASED
@@ -251,7 +238,6 @@ class GuestStore:
 
 @cache
 def finished() -> sa.Executable:
-    """Finished, identifiable submissions of one workspace and status, oldest first, locked."""
     until = sa.bindparam("until", type_=sa.Date)
     wanted = (_row.workspace_id == sa.bindparam("workspace"), _row.status == sa.bindparam("status"))
     found = sa.select(*_REWRITTEN).where(*wanted, until >= FINISHED_DAY, IS_IDENTIFIABLE)
@@ -261,7 +247,6 @@ def finished() -> sa.Executable:
 
 @cache
 def next_deliveries() -> sa.Executable:
-    """The next deliveries of one endpoint, in the order of their ids."""
     endpoint: sa.BindParameter[str] = sa.bindparam("endpoint")
     # Bounds on the order: with an equality the planner could walk all endpoints' deliveries by id.
     place, after = sa.tuple_(_delivery.endpoint_id, _delivery.id), sa.bindparam("after", type_=sa.BigInteger)
@@ -339,26 +324,15 @@ class Purger:
         if last is None:
             return None, 0
         async with self._database.transaction() as connection:
-            columns = (_row.id, _row.request_id, _row.account_id, _row.status, _row.accepted_at, _row.fingerprint)
-            walked = sa.select(*columns).where(_row.id > after, _row.id <= last, *_finished(before, workspace_id))
-            rows = (await connection.execute(walked.order_by(_row.id).with_for_update(skip_locked=True))).all()
-            waiting = await unpublished_of(connection.execute, [row.id for row in rows])
-            gone = [row for row in rows if row.id not in waiting]
-            confirmed = [
-                {
-                    "request_id": row.request_id,
-                    "account_id": row.account_id,
-                    "duplicate_of": row.request_id,
-                    "accepted_at": row.accepted_at,
-                    "fingerprint": row.fingerprint,
-                }
-                for row in gone
-                if row.status == Status.CONFIRMED
-            ]
-            if confirmed:
-                await connection.execute(sa.insert(duplicates), confirmed)
+            walked = sa.select(_row.id).where(_row.id > after, _row.id <= last, *_finished(before, workspace_id))
+            ids = (await connection.scalars(walked.order_by(_row.id).with_for_update(skip_locked=True))).all()
+            gone = {*ids} - await unpublished_of(connection.execute, ids)
             if gone:
-                batch = {BATCH: key_batch("id", [row.id for row in gone])}
+                batch, itself = {BATCH: key_batch("id", gone)}, _row.request_id.label("duplicate_of")
+                columns = (_row.request_id, _row.account_id, itself, _row.accepted_at, _row.fingerprint)
+                confirmed = sa.select(*columns).where(in_batch(_row.id), _row.status == CONFIRMED)
+                kept = sa.insert(duplicates).from_select([column.name for column in columns], confirmed)
+                await connection.execute(kept, batch)
                 await connection.execute(sa.delete(reservations).where(in_batch(_row.id)), batch)
         return last, len(gone)
 

@@ -98,8 +98,7 @@ are JSON texts.
 - `conflicting_at`: when the last submission with another body under its idempotency key was accepted, which was not made.
 - `transaction_of`: no longer written. Releases before 0.2 refused a submission that reused the transaction of the named one.
 - `failure_class`: of its dead letter, if FAILED.
-- `anonymized_at`: when its guest's data was removed (`reservation.anonymous`); null again once work on it resumes.
-"""
+- `anonymized_at`: when its guest's data was removed (`reservation.anonymous`); null again once work on it resumes."""
 
 _row = reservations.c
 sa.Index("reservations_request_id", _row.request_id, unique=True)

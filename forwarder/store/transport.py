@@ -2,15 +2,15 @@
 does not connect."""
 
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
-_ENCRYPTED: Final = _MODES[3:]
-_VERIFIED: Final = _MODES[4:]
+_VERIFIED: Final = ("verify-ca", "verify-full")
+_ENCRYPTED: Final = ("require", *_VERIFIED)
+_MODES: Final = ("disable", "allow", "prefer", *_ENCRYPTED)
 _SESSION_ATTRS: Final = (("target_session_attrs", "PGTARGETSESSIONATTRS"), ("service", "PGSERVICE"))
 
 
@@ -31,9 +31,8 @@ def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
     """The settings from the URL and libpq's variables in `environment`. Raises `BadTransport`."""
     try:
         parts = urlsplit(url)
-    except (
-        ValueError
-    ) as error:  # an address of IPv6 in brackets that are not paired, or in a list, which Python may refuse
+    except ValueError as error:
+        # An address of IPv6 in brackets that are not paired, or in a list, which Python may refuse.
         raise BadTransport("its hosts cannot be read: name one host, or each by a name or an IPv4 address") from error
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     mode = query.get("sslmode") or environment.get("PGSSLMODE") or "prefer"
@@ -44,19 +43,14 @@ def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
     # A service is a file of its own, and may name any host.
     service = "(of the service)" if query.get("service") or environment.get("PGSERVICE") else ""
     hosts = unquote(parts.netloc.rpartition("@")[2]) or query.get("host") or service or environment.get("PGHOST") or ""
-    named = (
-        each if each.startswith("/") else urlsplit(f"//{each}").hostname or each for each in hosts.split(",") if each
-    )
-    if any(text and not (text.isascii() and text.isdigit() and 0 < int(text) < 65536) for text in _ports(hosts)):  # noqa: PLR2004
-        raise BadTransport("a port must be a number from 1 to 65535")
+    named: list[str] = []
+    for each in filter(None, hosts.split(",")):
+        port = "" if each.startswith("/") else each.rpartition("]")[2].partition(":")[2]
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):  # noqa: PLR2004
+            raise BadTransport("a port must be a number from 1 to 65535")
+        named.append(each if each.startswith("/") else urlsplit(f"//{each}").hostname or each)
     own = query.get("sslcert") if mode in _ENCRYPTED else None
     return Transport(tuple(named), mode in _ENCRYPTED, Path(own) if own else None)
-
-
-def _ports(hosts: str) -> Iterator[str]:
-    for each in hosts.split(","):
-        if not each.startswith("/"):
-            yield each.rpartition("]")[2].partition(":")[2]
 
 
 def names_session_attrs(url: str, environment: Mapping[str, str]) -> bool:
@@ -72,17 +66,15 @@ def _check_files(query: Mapping[str, str], environment: Mapping[str, str], *, ve
     if verified and authority is None and not (Path.home() / ".postgresql/root.crt").exists():
         raise BadTransport("sslmode=verify-ca and verify-full need sslrootcert=, the file of the authority to trust")
     if (certificate is None) != (key is None):
-        raise BadTransport(
-            f"{'sslcert' if key else 'sslkey'} is missing: a client certificate needs sslcert= and sslkey="
-        )
+        absent = "sslcert" if key else "sslkey"
+        raise BadTransport(f"{absent} is missing: a client certificate needs sslcert= and sslkey=")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    read = f"sslrootcert={authority}"
     try:
         if authority is not None:
             context.load_verify_locations(authority)
-    except OSError as error:
-        raise BadTransport(f"sslrootcert={authority} cannot be used: {error.strerror}") from None
-    try:
+        read = f"sslcert={certificate} and sslkey={key}"
         if certificate is not None:
             context.load_cert_chain(certificate, key, password=query.get("sslpassword", ""))
     except OSError as error:
-        raise BadTransport(f"sslcert={certificate} and sslkey={key} cannot be used: {error.strerror}") from None
+        raise BadTransport(f"{read} cannot be used: {error.strerror}") from None

@@ -17,7 +17,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.operate.command import open_deployment, stop_on_signal, text_from, unless_stopped
 from forwarder.operate.output import AsJson, Block, Shown, Table, WrongUsage, picked
 from forwarder.reservation.checks.card_numbers import find, mask, may_hold
-from forwarder.store.texts import SqlTexts, StoredText
+from forwarder.store.database import SqlTexts, StoredText
 from forwarder.topics.port import ConsumedMessage
 from forwarder.topics.reading import read_to_end
 

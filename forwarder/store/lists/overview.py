@@ -18,29 +18,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.process.clock import iso
 from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
+from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_among, key_batch
 from forwarder.store.database import Database
-from forwarder.store.lists.port import (
-    LONGEST_LAG,
-    AskedFor,
-    StoredSubmission,
-    SubmissionQuery,
-    SubmissionSummary,
-)
+from forwarder.store.lists.port import LONGEST_LAG, AskedFor, StoredSubmission, SubmissionQuery, SubmissionSummary
 from forwarder.store.lists.reader import Reader
 from forwarder.store.lists.statements import of_each
-from forwarder.store.sql import (
-    BATCH,
-    ONE,
-    DialectName,
-    as_batch,
-    batch_of,
-    columns_of,
-    distinct,
-    in_batch,
-    key_among,
-    key_batch,
-)
-from forwarder.store.submissions.duplicates import EVERY_ROW, alike_of, original_of, originals_of_batch, replaced_by
+from forwarder.store.sql import ONE, DialectName, columns_of, distinct
+from forwarder.store.submissions.duplicates import original_of, originals_of_batch, replaced_by
 from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.tables import POSSIBLE_STATUSES, outbox, recognised_by, reservations
 
@@ -212,12 +196,10 @@ class Overview:
 
     async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
         """Of these submissions, those replaced by a later one that may have a reservation, with that one's request id."""
-        batch = key_batch("request_id", request_ids)
-        return replaced_by(await self._database.read(alike_of(self._database.dialect), {BATCH: batch, **EVERY_ROW}))
+        return await replaced_by(self._database.read, self._database.dialect, request_ids)
 
 
 def statuses() -> sa.Select[Any]:
-    """The status, and the revision of the last event, of a batch of request ids."""
     return sa.select(_row.request_id, _row.status, _row.revision).where(in_batch(_row.request_id))
 
 
@@ -370,9 +352,8 @@ def is_wanted(wanted: SubmissionQuery, found: SubmissionSummary, request: str | 
 
 def _phone_digits(text: str) -> str:
     """The digits of `text` if it is a phone number; otherwise empty."""
-    digits = digits_of(text)
-    is_phone = len(digits) >= MIN_DIGITS and not any(each.isalpha() or each == "@" for each in text)
-    return digits if is_phone else ""
+    digits, is_other = digits_of(text), any(each.isalpha() or each == "@" for each in text)
+    return digits if len(digits) >= MIN_DIGITS and not is_other else ""
 
 
 def digits_of(text: str) -> str:

@@ -12,7 +12,8 @@ filters are checked on these rows, and rows that they drop were read in vain. So
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import Any, Final, Literal
+from math import inf
+from typing import Any, Final, Literal, NamedTuple
 
 from forwarder.reservation.cancellation import Cancellation
 from forwarder.reservation.evidence import NOTHING_SENT, Evidence
@@ -70,6 +71,11 @@ class Days:
     first: date | None = None
     last: date | None = None
 
+    @property
+    def length(self) -> float:
+        """The number of days, minus one."""
+        return inf if self.first is None or self.last is None else (self.last - self.first).days
+
 
 @dataclass(frozen=True, slots=True)
 class Filters:
@@ -87,8 +93,8 @@ DEFAULT_FILTERS: Final = Filters()
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page by keyset: `records` as JSON texts, in the order requested. `current` is the cursor at which it starts (see
-    `lists.paging`); `previous` and `next` are None where there is no such page."""
+    """A page: `records` as JSON texts, in the order requested. `current` is the cursor at which it starts; `previous` and `next`
+    are None where there is no such page."""
 
     records: Sequence[str]
     current: int
@@ -135,8 +141,7 @@ class SubmissionQuery:
     ingested more than `LONGEST_LAG` after their acceptance. `guest`: words of the guest's name or e-mail address, in any case and
     all of them, or at least six digits of a phone number. `transaction_keys`: by account, as in `NaturalKey`. `api_key_id`:
     submitted with this key. From `account_id`, `workspace_id` and `transaction_id`, the caller's, the search of operators makes
-    `accounts` and `transaction_keys`.
-    """
+    `accounts` and `transaction_keys`."""
 
     accounts: Collection[str] = ()
     statuses: frozenset[Status] = frozenset(Status)
@@ -165,8 +170,7 @@ class Waiting:
     def most(self) -> tuple[str, int] | None:
         """The reason that most of those that were tried have, and how many that are; None if none was tried."""
         tried = [(count, reason) for reason, count in self.reasons.items() if reason is not None]
-        count, reason = max(tried, default=(0, ""))
-        return (reason, count) if tried else None
+        return max(tried)[::-1] if tried else None
 
     @property
     def sampled(self) -> int:
@@ -186,10 +190,8 @@ class SetAsideMessages:
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """The content of a submission for look-ups: `reservation`, its request without the card, with the guest.
-
-    `evidence`: of its pushes. `doubles`: the ids of other reservations that the PMS shows under its reference.
-    """
+    """The content of a submission for look-ups: `reservation`, its request without the card, with the guest. `evidence`: of its
+    pushes. `doubles`: the ids of other reservations that the PMS shows under its reference."""
 
     request_id: str
     account_id: str
@@ -217,8 +219,7 @@ def fitting(sizes: Iterable[int]) -> int:
     return count
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
+class Neighbours(NamedTuple):
     """The cursors of the previous and the next page; None if there is none."""
 
     previous: int | None
@@ -233,12 +234,7 @@ def sides(ids: Collection[int], cursor: int, *, descending: bool = False) -> tup
 
 
 def neighbours(
-    before: Sequence[int],
-    onward: Sequence[int],
-    limit: int,
-    *,
-    shown: int | None = None,
-    descending: bool = False,
+    before: Sequence[int], onward: Sequence[int], limit: int, *, shown: int | None = None, descending: bool = False
 ) -> Neighbours:
     """The neighbours of a page of `limit`, from up to `limit + 1` ids on either side of its cursor, nearest first: those `before`
     it, and those from it `onward`. The previous page starts `limit` ids earlier; if it is the first one, at `FIRST`. The next one
@@ -260,7 +256,6 @@ Filter = Literal["property", "status", "arrival", "departure", "updated", "liste
 _WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
 """The statuses with work left, which few reservations have."""
 
-_ENDLESS: Final = date.max.toordinal()
 _FEW_DAYS: Final = 92
 """Reading an empty day costs less than finding the next day with any rows: for this many days, no more than a page."""
 
@@ -289,39 +284,25 @@ def shape_of(filters: Filters, order: Order) -> ListShape:
     }
     # All statuses are no filter. But some filter must lead, and the runs of all statuses have every row.
     given = tuple(name for name, given in is_given.items() if given) or ("status",)
-    lead = min(given, key=lambda name: _rank(name, filters))
-    return ListShape(given, lead, order == "desc", every_day=_days(lead, filters) <= _FEW_DAYS)
-
-
-def _rank(name: Filter, filters: Filters) -> tuple[int, int]:
-    """Lower probably selects fewer rows. A fixed order rather than statistics, which might change from one page to the next."""
-    match name:
-        case "property":
-            return (0, 0)
-        case "status":
-            return (1, 0) if filters.statuses <= _WAITING else (5, 0)
-        case "updated":
-            return (3, 0)
-        case "arrival" | "departure":
-            days = _days(name, filters)
-            return (4 if days == _ENDLESS else 2, days)
-        case "listed":
-            return (6, 0)
-
-
-def _days(name: Filter, filters: Filters) -> int:
-    """The number of days in that range, minus one."""
-    days = {"arrival": filters.arrival, "departure": filters.departure}.get(name, Days())
-    return _ENDLESS if days.first is None or days.last is None else (days.last - days.first).days
+    # Lower probably selects fewer rows. A fixed order rather than statistics, which might change from one page to the next.
+    ranks: dict[Filter, tuple[float, float]] = {
+        "property": (0, 0),
+        "status": (1 if filters.statuses <= _WAITING else 5, 0),
+        "arrival": (2 if filters.arrival.length < inf else 4, filters.arrival.length),
+        "departure": (2 if filters.departure.length < inf else 4, filters.departure.length),
+        "updated": (3, 0),
+        "listed": (6, 0),
+    }
+    lead = min(given, key=ranks.__getitem__)
+    every_day = lead in {"arrival", "departure"} and ranks[lead][1] <= _FEW_DAYS
+    return ListShape(given, lead, order == "desc", every_day)
 
 
 @dataclass(frozen=True, slots=True)
 class AccountWork:
-    """The open work of one integration account; zeros and None for an account without any.
-
-    `pending` includes submissions that a worker holds or that wait for a retry; `due`: due rows that no worker holds, including
-    cancellations and look-ups. The oldest is the one accepted first; of the due ones, the one due for longest.
-    """
+    """The open work of one integration account; zeros and None for an account without any. `pending` includes submissions
+    that a worker holds or that wait for a retry; `due`: due rows that no worker holds, including cancellations and look-ups. The
+    oldest is the one accepted first; of the due ones, the one due for longest."""
 
     account_id: str
     pending: int

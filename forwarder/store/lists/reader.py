@@ -14,6 +14,7 @@ from forwarder.reservation.duplicates import MAX_SIMILAR
 from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
+from forwarder.store.batches import BATCH, batch_of, key_batch, same_key
 from forwarder.store.database import Database, Lookup
 from forwarder.store.lists import statements
 from forwarder.store.lists.port import (
@@ -31,7 +32,7 @@ from forwarder.store.lists.port import (
     shape_of,
     sides,
 )
-from forwarder.store.sql import BATCH, ONE, DialectName, batch_of, columns_of, key_batch, octets, same_key
+from forwarder.store.sql import ONE, DialectName, columns_of, octets
 from forwarder.store.submissions.duplicates import fingerprint_of, original_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of, similar_in
@@ -42,18 +43,15 @@ _LARGEST_ID: Final = 2**63 - 1
 _account = sa.bindparam("account_id", type_=_row.account_id.type)
 
 
-def _unless_recorded(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-    """Columns that are read only without a stored record, which contains them all."""
-    return sa.case((_row.record.is_(None), column)).label(column.name)
-
-
-_SHOWN = columns_of(
-    reservations, "record_id request_id status created_at updated_at cancelled_at pms_reservation_id problem"
-)
-
+_SHOWN: Final = "record_id request_id status created_at updated_at cancelled_at pms_reservation_id problem"
 _LARGEST_SIZE: Final = 2**31 - 1
 _whole_up_to = sa.bindparam("whole_up_to", type_=sa.Integer)
 _size: sa.ColumnElement[int] = sa.func.coalesce(octets(_row.record), octets(_row.request))
+
+
+def _unless_recorded(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    """Columns that are read only without a stored record, which contains them all."""
+    return sa.case((_row.record.is_(None), column)).label(column.name)
 
 
 def _unless_large(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
@@ -65,23 +63,13 @@ LISTED: Final = (
     _row.id,
     _unless_large(_row.record),
     _unless_large(_unless_recorded(_row.request)),
-    *map(_unless_recorded, _SHOWN),
+    *map(_unless_recorded, columns_of(reservations, _SHOWN)),
     _size.label("size"),
 )
 """The columns of a record in a list: first the id and the record, last its size."""
 
-SUBMISSION = (
-    _row.id,
-    _row.record,
-    _unless_recorded(_row.request),
-    *_SHOWN,
-    *columns_of(
-        reservations,
-        "accepted_at attempts property_id revision cancel_requested_at cancel_reason cancel_problem partition "
-        "similar_to conflicting_at evidence",
-    ),
-)
-
+_STATE: Final = "accepted_at attempts property_id revision cancel_requested_at cancel_reason cancel_problem partition"
+_ABOUT: Final = (_row.id, *columns_of(reservations, f"{_SHOWN} {_STATE} similar_to conflicting_at evidence"))
 
 # A CASE, which no index serves: in an empty table an account's index looks as cheap as the intended one, and plans are cached.
 _OF_ACCOUNT = sa.case((_row.account_id == _account, sa.true()), else_=sa.false())
@@ -95,26 +83,22 @@ def _by_request_ids() -> sa.Select[Any]:
     ).subquery("asked")
     fingerprint = sa.func.coalesce(asked.c.fingerprint, _row.fingerprint).label("fingerprint")
     found = asked.join(reservations, same_key(_row.request_id, asked.c.original))
-    _, _, _, *others = SUBMISSION
-    columns = (_row.id, _unless_large(_row.record), _unless_large(_unless_recorded(_row.request)), *others)
-    return sa.select(asked.c.asked_as, *columns, fingerprint).select_from(found).where(_OF_ACCOUNT)
+    large = (_unless_large(_row.record), _unless_large(_unless_recorded(_row.request)))
+    return sa.select(asked.c.asked_as, *_ABOUT, *large, fingerprint).select_from(found).where(_OF_ACCOUNT)
 
 
 _BY_REQUEST_IDS: Final = _by_request_ids()
-_BY_ID: Final = sa.select(*SUBMISSION, _row.fingerprint).where(
+SUBMISSION: Final = (*_ABOUT, _row.record, _unless_recorded(_row.request), _row.fingerprint)
+_BY_ID: Final = sa.select(*SUBMISSION).where(
     _OF_ACCOUNT, _row.record_id == sa.bindparam("id", type_=_row.record_id.type)
 )
+_COMPARED: Final = "request_id status accepted_at cancel_requested_at cancel_problem request same_key"
+_of_the_stay = _row.stay_key == sa.bindparam("stay_key", type_=_row.stay_key.type)
+# Literally the index's condition.
+_recognised = (_row.stay_key.is_not(None), _row.status.in_(POSSIBLE_STATUSES))
 _SIMILAR: Final = (
-    sa.select(
-        *columns_of(reservations, "request_id status accepted_at cancel_requested_at cancel_problem request same_key"),
-    )
-    .where(
-        _OF_ACCOUNT,
-        _row.stay_key == sa.bindparam("stay_key", type_=_row.stay_key.type),
-        # Literally the index's condition.
-        _row.stay_key.is_not(None),
-        _row.status.in_(POSSIBLE_STATUSES),
-    )
+    sa.select(*columns_of(reservations, _COMPARED))
+    .where(_OF_ACCOUNT, _of_the_stay, *_recognised)
     .limit(sa.literal_column(str(MAX_SIMILAR)))
 )
 _PROBE: Final = sa.select(ONE).select_from(reservations).limit(ONE)
@@ -139,13 +123,9 @@ class Reader:
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
         """The known submissions among these request ids, as `submission` returns them, in one read. A record larger than its
         share of a MiB is left out: it is empty."""
-        several = len(request_ids) > 1
-        parameters = {
-            "account_id": account_id,
-            "whole_up_to": MAX_PAGE_BYTES // len(request_ids) if several else _LARGEST_SIZE,
-            BATCH: key_batch("request_id", request_ids),
-        }
-        return {row.asked_as: _stored(row) for row in await self._by_request_ids(parameters)}
+        whole_up_to = MAX_PAGE_BYTES // len(request_ids) if len(request_ids) > 1 else _LARGEST_SIZE
+        named = {"account_id": account_id, "whole_up_to": whole_up_to, BATCH: key_batch("request_id", request_ids)}
+        return {row.asked_as: _stored(row) for row in await self._by_request_ids(named)}
 
     async def similar(self, account_id: str, stay_key: str) -> Sequence[SimilarSubmission]:
         """Some of the account's submissions for that stay and guest (`NaturalKey.stay`) that have or may have a reservation."""
@@ -173,17 +153,12 @@ class Reader:
         ends early, with `next` set, before it would exceed a MiB; the first record is always on it.
 
         Following `next` shows each record that matched from the first page to the last exactly once, even if records are added or
-        changed meanwhile. A record that starts to match behind the reader is not shown, because its status changes.
-        """
+        changed meanwhile. A record that starts to match behind the reader is not shown, because its status changes."""
         # Rows that may make the page too large come without their large values. Few pages have any: these are read again, and
         # no more of them than fit, with the next one, as others may no longer match.
         shape, whole_up_to = shape_of(filters, order), MAX_PAGE_BYTES // limit
-        parameters = {
-            "account_id": account_id,
-            **parameters_of(filters, shape, cursor),
-            "max_rows": limit + 1,
-            "whole_up_to": whole_up_to,
-        }
+        asked = {"account_id": account_id, "max_rows": limit + 1}
+        parameters = {**parameters_of(filters, shape, cursor), **asked, "whole_up_to": whole_up_to}
         is_first = cursor == FIRST
         read = self._pages.get((shape, is_first))
         if read is None:
@@ -194,14 +169,14 @@ class Reader:
         wanted = onward[:limit]
         if any(found[each].size > whole_up_to for each in wanted):
             count = fitting(found[each].size for each in wanted)
-            rows = await read({**parameters, "max_rows": count + 1, "whole_up_to": _LARGEST_SIZE})
-            found = {row[0]: row for row in rows}
+            large = {**parameters, "max_rows": count + 1, "whole_up_to": _LARGEST_SIZE}
+            found = {row[0]: row for row in await read(large)}
             _, onward = sides(found, parameters["cursor"], descending=shape.descending)
             wanted = onward[:count]
         records = [found[each][1] or _record(found[each]) for each in wanted]
         shown = fitting(len(each) if each.isascii() else len(each.encode()) for each in records)
         others = neighbours(before, onward, limit, shown=shown, descending=shape.descending)
-        return Page(records[:shown], cursor, others.previous, others.next)
+        return Page(records[:shown], cursor, *others)
 
     async def ready(self) -> bool:
         """Whether a read would probably succeed now. Never raises."""

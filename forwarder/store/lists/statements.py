@@ -1,12 +1,11 @@
-"""The statements that read a list page by page, filtered or not, ascending or descending by id. No I/O.
+"""The statements that read a list page by page, filtered or not, ascending or descending by id.
 
 An index on (account, key, id) holds the ids of one account and key in order: a run. A page is merged from the runs of the
 leading filter: the first ids of each run from the cursor on, and then the first of all of these. That takes as many index steps
 as there are runs (statuses, or days with any rows) times the size of a page, however many rows there are.
 
 A scan without an end is expensive: PostgreSQL reads all entries on an index page from there on, some eighty rows. As there are many
-days, their scans are given an end (`_ids_by_day`).
-"""
+days, their scans are given an end (`_ids_by_day`)."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -14,8 +13,9 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from forwarder.store.batches import batch_of
 from forwarder.store.lists.port import Filter, ListShape
-from forwarder.store.sql import ONE, ZERO, DialectName, Moment, batch_of, utc_day
+from forwarder.store.sql import ONE, ZERO, DialectName, Moment, utc_day
 from forwarder.store.tables import IS_LISTED, reservations
 
 _row = reservations.c
@@ -105,21 +105,27 @@ def _in_order(
     *,
     upward: bool,
 ) -> sa.Select[Any]:
-    """The rows of `rows` whose `key` has this value, from the cursor on, in order."""
-    if dialect == "postgresql":
-        return _range(rows, key, value, upward=upward)
-    # SQLite uses no index for bounds on expressions; with equalities it uses the index that covers most of them.
-    return rows.where(key == value, _from_cursor(upward=upward)).order_by(_sorted(rows, upward=upward))
+    """The rows of `rows` whose `key` has this value, from the cursor on, in order.
+
+    On PostgreSQL the key is a bound on the order, not an equality, so that the planner can only use the key's index. Otherwise it
+    may scan all accounts' rows by id, expecting to find a page of these soon. At the end the bound is on the key alone: PostgreSQL
+    (15, for one) does not stop at a row-value bound."""
+    if dialect == "sqlite":
+        # SQLite uses no index for bounds on expressions; with equalities it uses the index that covers most of them.
+        return rows.where(key == value, _from_cursor(upward=upward)).order_by(_sorted(rows, upward=upward))
+    place, cursor = sa.tuple_(key, _row.id), sa.tuple_(value, _cursor)
+    if upward:
+        return rows.where(place >= cursor, key <= value).order_by(key, _row.id)
+    return rows.where(place < cursor, key >= value).order_by(key.desc(), _row.id.desc())
 
 
 def _run_up_to(end: sa.ColumnElement[int], shape: ListShape, runs: sa.FromClause, *, upward: bool) -> sa.Select[Any]:
     """Like `_run`, up to and including this id; the whole run if it is NULL.
 
-    With an equality PostgreSQL stops at the last id, which it does not with bounds on the key (see `_range`). But for equalities
+    With an equality PostgreSQL stops at the last id, which it does not with bounds on the key (see `_in_order`). But for equalities
     the planner may choose other indexes. Two redundant conditions make it estimate that this index finds the fewest rows,
     independently of statistics: bounds next to the equality seem to select one row in two hundred; and the account next to the
-    last id hides that it and the cursor form a range, which would seem equally selective in any index.
-    """
+    last id hides that it and the cursor form a range, which would seem equally selective in any index."""
     key, value, rows = _KEYS[shape.lead], runs.c.value, _filtered("postgresql", shape, runs)
     rows = rows.where(key == value, key >= value, key <= value, _from_cursor(upward=upward))
     place = sa.tuple_(_row.id, _row.account_id)
@@ -146,21 +152,6 @@ def _filtered(dialect: DialectName, shape: ListShape, runs: sa.FromClause) -> sa
         # A CASE, which no index serves, and which the planner does not find so selective that it sorts the whole run.
         rows = rows.where(sa.case((sa.and_(*others), sa.true()), else_=sa.false()))
     return rows
-
-
-def _range(
-    rows: sa.Select[Any], key: sa.ColumnElement[Any], value: sa.ColumnElement[Any], *, upward: bool
-) -> sa.Select[Any]:
-    """`_in_order` on PostgreSQL.
-
-    The key is a bound on the order, not an equality, so that the planner can only use the key's index. Otherwise it may scan all
-    accounts' rows by id, expecting to find a page of these soon. At the end the bound is on the key alone: PostgreSQL (15, for
-    one) does not stop at a row-value bound.
-    """
-    place, cursor = sa.tuple_(key, _row.id), sa.tuple_(value, _cursor)
-    if upward:
-        return rows.where(place >= cursor, key <= value).order_by(key, _row.id)
-    return rows.where(place < cursor, key >= value).order_by(key.desc(), _row.id.desc())
 
 
 def with_id(rows: sa.Select[Any], wanted: sa.ColumnElement[int]) -> sa.Select[Any]:

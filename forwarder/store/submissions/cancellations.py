@@ -1,27 +1,16 @@
 """The statements that match cancellations with their submissions, in either order of arrival.
 
 A cancellation whose submission was not ingested yet is parked. Submissions and cancellations are ingested under one lock, so that
-the second always finds the first.
-
-The deadline of a submission that was surely not sent is brought forward: the deadline keeper then ends it, even if its account's
-queue is closed."""
+the second always finds the first. The deadline of a submission that was surely not sent is brought forward: the deadline keeper
+then ends it, even if its account's queue is closed."""
 
 from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-from forwarder.store.sql import (
-    ZERO,
-    DialectName,
-    Moment,
-    batch_of,
-    columns_of,
-    in_batch,
-    insert_into,
-    literal,
-    same_key,
-)
+from forwarder.store.batches import batch_of, in_batch, same_key
+from forwarder.store.sql import ZERO, DialectName, Moment, columns_of, insert_into, literal
 from forwarder.store.tables import CANCELLED, CONFIRMED, PENDING, parked_cancellations, reservations
 
 _INGEST_LOCK: Final = 0x72657376
@@ -84,7 +73,6 @@ def note() -> sa.Executable:
 
 @cache
 def park(dialect: DialectName) -> sa.Executable:
-    """Park those of a batch whose submission was not ingested yet."""
     batch = batch_of(*_parked)
     rows = sa.select(*batch.c).where(_reservation_id(batch.c.request_id).is_(None))
     kept = insert_into(dialect, parked_cancellations).from_select([column.name for column in _parked], rows)
@@ -93,7 +81,6 @@ def park(dialect: DialectName) -> sa.Executable:
 
 @cache
 def noted_on() -> sa.Select[Any]:
-    """The rows that a batch of cancellations is about, as far as they are there, and who holds them."""
     return sa.select(_row.request_id, _row.partition, _row.leased_by).where(in_batch(_row.request_id))
 
 
@@ -121,7 +108,6 @@ def unpark() -> sa.Executable:
 
 @cache
 def forget_parked() -> sa.Executable:
-    """Delete parked cancellations whose rows exist."""
     return sa.delete(parked_cancellations).where(_reservation_id(_parked.request_id).is_not(None))
 
 

@@ -4,23 +4,22 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
 
 from pydantic_core import to_json
-from sqlalchemy import ColumnElement, column, delete, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, delete, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import SealedCard
+from forwarder.store.batches import BATCH, batch_of, key_batch
 from forwarder.store.database import Database
-from forwarder.store.sql import BATCH, batch_of, key_batch
 from forwarder.store.submissions.port import CardKey, KeptCard
 from forwarder.store.submissions.rows import card_in, card_row
-from forwarder.store.tables import Key, card_keys, duplicates, reservations
+from forwarder.store.tables import IN_DOUBT, PENDING, card_keys, duplicates, reservations
 
 _row = card_keys.c
 _OWN = _row.sealing_key.is_(None)
-_PENDING = (Status.PENDING.value, Status.IN_DOUBT.value)
+_named = select(batch_of(_row.request_id).c.request_id)
+_IN_BATCH = _row.request_id.in_(_named)
 
 
 class CardKeys:
@@ -31,18 +30,17 @@ class CardKeys:
 
     async def known(self, request_ids: Collection[str]) -> Collection[str]:
         """The submissions among these that were ingested, also as duplicates: their cards are not needed again."""
-        named = select(batch_of(column("request_id", Key)).c.request_id)
-        rows = select(reservations.c.request_id).where(reservations.c.request_id.in_(named))
-        both = rows.union_all(select(duplicates.c.request_id).where(duplicates.c.request_id.in_(named)))
+        rows = select(reservations.c.request_id).where(reservations.c.request_id.in_(_named))
+        both = rows.union_all(select(duplicates.c.request_id).where(duplicates.c.request_id.in_(_named)))
         return {row[0] for row in await self._database.read(both, {BATCH: key_batch("request_id", request_ids)})}
 
     async def take(self, request_ids: Collection[str]) -> Mapping[str, CardKey]:
         """The existing keys. Destroys the stored keys of security codes, so that only the caller has them."""
         batch = {BATCH: key_batch("request_id", request_ids)}
         async with self._database.transaction() as connection:
-            rows = (await connection.execute(select(card_keys).where(_of_the_batch()), batch)).all()
+            rows = (await connection.execute(select(card_keys).where(_IN_BATCH), batch)).all()
             if any(row.code_key is not None for row in rows):
-                await connection.execute(update(card_keys).where(_of_the_batch()).values(code_key=None), batch)
+                await connection.execute(update(card_keys).where(_IN_BATCH).values(code_key=None), batch)
         return {row.request_id: CardKey(*tuple(row)) for row in rows}
 
     async def put_back(self, key: CardKey) -> bool:
@@ -52,9 +50,8 @@ class CardKeys:
 
     async def destroy(self, request_ids: Collection[str]) -> None:
         if request_ids:
-            await self._database.run(
-                delete(card_keys).where(_of_the_batch()), {BATCH: key_batch("request_id", request_ids)}
-            )
+            batch = {BATCH: key_batch("request_id", request_ids)}
+            await self._database.run(delete(card_keys).where(_IN_BATCH), batch)
 
     async def counts(self) -> Counter[str]:
         """The number of cards whose keys each secret wraps."""
@@ -68,14 +65,10 @@ class CardKeys:
 
     async def rewrap(self, old: CardKey, new: CardKey) -> bool:
         """Replace `old`, if it is unchanged. A code's key that was taken meanwhile stays gone."""
-        same = (
-            _row.request_id == old.request_id,
-            _row.number_key == old.number_key,
-            _row.code_key.is_not_distinct_from(old.code_key),
-        )
+        same = (_row.request_id == old.request_id, _row.number_key == old.number_key)
+        unchanged = update(card_keys).where(*same, _row.code_key.is_not_distinct_from(old.code_key))
         values = {"secret_id": new.secret_id, "number_key": new.number_key, "code_key": new.code_key}
-        changed = update(card_keys).where(*same).values(values).returning(_row.request_id)
-        return bool(await self._database.run(changed))
+        return bool(await self._database.run(unchanged.values(values).returning(_row.request_id)))
 
     async def sealing_keys(self) -> Collection[str]:
         """The ids of the topic's keys that cards of rows are still sealed to."""
@@ -90,12 +83,9 @@ class CardKeys:
         return next(iter(await self._kept(_row.request_id == request_id, 1)), None)
 
     async def _kept(self, condition: ColumnElement[bool], limit: int) -> Sequence[KeptCard]:
-        rows = await self._database.read(
-            select(_row.request_id, _row.expires_at, reservations.c.account_id, reservations.c.card)
-            .join(reservations, reservations.c.request_id == _row.request_id)
-            .where(condition, reservations.c.card.is_not(None))
-            .limit(limit)
-        )
+        columns = (_row.request_id, _row.expires_at, reservations.c.account_id, reservations.c.card)
+        joined = select(*columns).join(reservations, reservations.c.request_id == _row.request_id)
+        rows = await self._database.read(joined.where(condition, reservations.c.card.is_not(None)).limit(limit))
         found = ((row, card_in(row.card)) for row in rows)
         return [KeptCard(row.request_id, row.account_id, card, row.expires_at) for row, card in found if card]
 
@@ -112,11 +102,7 @@ class CardKeys:
 
     async def sweep(self, *, now: datetime) -> int:
         """Destroy what has expired, or has no row under way; how many there were."""
-        open_row = exists().where(reservations.c.request_id == _row.request_id, reservations.c.status.in_(_PENDING))
+        is_open = reservations.c.status.in_([PENDING, IN_DOUBT])
+        open_row = exists().where(reservations.c.request_id == _row.request_id, is_open)
         useless = delete(card_keys).where(or_(_row.expires_at <= now, ~open_row))
         return len(await self._database.run(useless.returning(_row.request_id)))
-
-
-def _of_the_batch() -> Any:
-    batch = batch_of(column("request_id", Key))
-    return _row.request_id.in_(select(batch.c.request_id))

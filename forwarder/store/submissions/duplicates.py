@@ -6,7 +6,7 @@ comparison finds nothing, and is the only cost. A lock serializes ingests, so th
 in a later statement: the one that waited for the lock does not see rows committed meanwhile."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -18,7 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey
 from forwarder.reservation.outcome import Status
-from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, columns_of, in_batch, key_batch, same_key
+from forwarder.store.batches import BATCH, Execute, as_batch, batch_of, in_batch, key_batch, same_key
+from forwarder.store.sql import DialectName, columns_of
 from forwarder.store.submissions import cancellations
 from forwarder.store.submissions.port import Arrival, Duplicate
 from forwarder.store.tables import POSSIBLE_STATUSES, duplicates, parked_cancellations, recognised_by, reservations
@@ -169,11 +170,12 @@ def earlier_in(row: sa.Row[Any]) -> Earlier:
     )
 
 
-def replaced_by(rows: Sequence[sa.Row[Any]]) -> Mapping[str, str]:
-    """The failed submissions in `rows`, as `duplicates.alike_of` selects them, that must not be made any more, each with the
-    request id of the newest one that replaces it."""
+async def replaced_by(execute: Execute, dialect: DialectName, request_ids: Collection[str]) -> Mapping[str, str]:
+    """Those of these failed submissions that must not be made any more, each with the request id of the newest one that replaces
+    it; looked up by `execute`."""
     found: dict[str, str] = {}
-    for row in sorted(rows, key=lambda each: each.old_id):
+    named = {BATCH: key_batch("request_id", request_ids), "first": 2**63 - 1}
+    for row in sorted(await execute(alike_of(dialect), named), key=lambda each: each.old_id):
         if row.failed_natural is not None and row.request_id != row.failed_id:
             failed = NaturalKey(row.failed_natural, keyed=row.failed_keyed, same=row.failed_same)
             other = earlier_in(row)
@@ -267,7 +269,6 @@ def _about(old: sa.FromClause) -> Sequence[sa.ColumnElement[Any]]:
 
 @cache
 def note_similar() -> sa.Executable:
-    """Notes similar submissions on the rows of a batch."""
     batch = batch_of(_row.id, _row.similar_to)
     return sa.update(reservations).where(same_key(_row.id, batch.c.id)).values(similar_to=batch.c.similar_to)
 
@@ -290,10 +291,6 @@ def note_conflicts() -> sa.Executable:
     return these.values(conflicting_at=batch.c.conflicting_at)
 
 
-EVERY_ROW: Final = {"first": 2**63 - 1}
-"""The parameters of `alike_of` other than its batch."""
-
-
 @cache
 def alike_of(dialect: DialectName) -> sa.CompoundSelect[Any]:
     """For a batch of failed submissions: each joined with the rows that have the same content and may lead to a reservation. A row
@@ -314,7 +311,6 @@ def alike_of(dialect: DialectName) -> sa.CompoundSelect[Any]:
 
 @cache
 def originals() -> sa.Select[Any]:
-    """The originals of the duplicates in a batch."""
     return sa.select(duplicates.c.request_id, duplicates.c.duplicate_of).where(in_batch(duplicates.c.request_id))
 
 

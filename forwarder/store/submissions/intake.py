@@ -12,21 +12,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forwarder.process.clock import iso
-from forwarder.store.sql import (
-    BATCH,
-    ONE,
-    ZERO,
-    DialectName,
-    Moment,
-    as_batch,
-    batch_of,
-    columns_of,
-    in_batch,
-    insert_into,
-    key_batch,
-    literal,
-    same_key,
-)
+from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_batch, same_key
+from forwarder.store.sql import ONE, ZERO, DialectName, Moment, columns_of, insert_into, literal
 from forwarder.store.submissions import cancellations, duplicates
 from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, ingest_lock
 from forwarder.store.submissions.duplicates import Repeats, replaced_by, settle_repeats
@@ -70,10 +57,8 @@ class SubmissionIntake(Leases):
         if another submission replaces it (`Earlier.replaces`), earlier or later, it stays FAILED, and `on_duplicate` is called.
 
         Ids are assigned in the order in which they become visible: a reader that has seen an id has missed none below it.
-
         `changes`: the number of changes of the database that the caller has checked. Raises `StoreUnavailable` if there are others:
-        then a transaction leads to a database that nobody has checked.
-        """
+        then a transaction leads to a database that nobody has checked."""
         if not arrivals:
             return ()
         replays = [arrival for arrival in arrivals if arrival.replay_of is not None]
@@ -181,11 +166,9 @@ class SubmissionIntake(Leases):
             self._require_no_change(changes)
             for arrival in replays:
                 request_id = arrival.submission.request_id
-                named = {BATCH: key_batch("request_id", [request_id]), **duplicates.EVERY_ROW}
-                alike = await connection.execute(duplicates.alike_of(self._database.dialect), named)
-                other = replaced_by(alike.all()).get(request_id)
-                if other is not None:
-                    refused.append(Duplicate(arrival.submission, other, replayed=True))
+                others = await replaced_by(connection.execute, self._database.dialect, [request_id])
+                if others:
+                    refused.append(Duplicate(arrival.submission, others[request_id], replayed=True))
                     continue
                 row = {
                     "request_id": request_id,
@@ -206,8 +189,7 @@ class SubmissionIntake(Leases):
 
         The deadline of a submission that was surely not sent becomes `now`; a CONFIRMED one becomes due at once, to be cancelled.
         If the submission is not known yet, the cancellation is noted when it is ingested, and it is not leased then. Changes
-        nothing if a cancellation was noted before, unless that one failed with the revision that the request names.
-        """
+        nothing if a cancellation was noted before, unless that one failed with the revision that the request names."""
         if not arrivals:
             return {}
         async with self._database.transaction() as connection:
@@ -263,8 +245,7 @@ def ingest(dialect: DialectName) -> sa.Executable:
 
     A reader that has seen an id must have missed none below it. But PostgreSQL assigns ids before their rows become visible: of two
     transactions the one with the higher ids may become visible first. So a lock, held until the rows are visible, serializes them.
-    It is taken before the first id is assigned: to sort the batch, all of it must have been joined with the lock.
-    """
+    It is taken before the first id is assigned: to sort the batch, all of it must have been joined with the lock."""
     columns = (*_INGESTED, _row.target)
     own = (sa.column("position", sa.Integer), *columns, sa.column("held", sa.Boolean))
     batch = batch_of(*own, separate=_row.request)

@@ -14,22 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.process.clock import iso
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.reservation.evidence import WORKER_LOST
-from forwarder.store.sql import (
-    BATCH,
-    ZERO,
-    Moment,
-    as_batch,
-    batch_of,
-    columns_of,
-    distinct,
-    in_batch,
-    insert_into,
-    key_among,
-    key_batch,
-    literal,
-    locked,
-    same_key,
-)
+from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_among, key_batch, same_key
+from forwarder.store.sql import ZERO, Moment, columns_of, distinct, insert_into, literal, locked
 from forwarder.store.submissions.cancellations import cancelled_unsent
 from forwarder.store.submissions.losses import LossDetection
 from forwarder.store.submissions.port import UNKNOWN, Heartbeat, Work
@@ -77,7 +63,7 @@ class Leases(LossDetection):
         marked by `mark_pushing`. Rows that are being written at this moment are left for the next call."""
         async with self._database.transaction() as connection:
             if stopped:
-                batch = as_batch([{"id": heartbeat.worker_id, "sequence": heartbeat.sequence} for heartbeat in stopped])
+                batch = as_batch([{"id": each.worker_id, "sequence": each.sequence} for each in stopped])
                 them = batch_of(workers.c.id, workers.c.sequence)
                 not_renewed = sa.exists().where(them.c.id == workers.c.id, them.c.sequence == workers.c.sequence)
                 await connection.execute(sa.delete(workers).where(not_renewed), {BATCH: batch})
@@ -147,11 +133,11 @@ class Leases(LossDetection):
             await self.release(worker_id, [row.id for row, _ in unreadable])
             raise self._blame.outage(unreadable[0][1])
         resting = []
+        # Of the reservation, the fields that are separate columns.
+        own = columns_of(reservations, "property_id room_id arrival_date departure_date")
         for row, fault in unreadable:
             work = None
             if to_end:
-                # Of its reservation, the fields that are separate columns.
-                own = columns_of(reservations, "property_id room_id arrival_date departure_date")
                 [fields] = await self._database.read(sa.select(*own).where(_row.id == row.id))
                 work = unreadable_work(row, fields, fault, worker_id)
             if work is None:
@@ -169,8 +155,7 @@ class Leases(LossDetection):
 
         If the response to a commit is lost, rows may be leased to a worker that does not know of them and would renew their lease
         forever. So their ids are kept here, and the rows released before anything more is leased. Only one lease statement runs at
-        a time: otherwise a transaction could release rows that another one has just leased again, and that are being pushed.
-        """
+        a time: otherwise a transaction could release rows that another one has just leased again, and that are being pushed."""
         async with self._leasing:
             leased: Sequence[sa.Row[Any]] = ()
             lost = self._uncertain.pop(worker_id, set())
@@ -240,7 +225,6 @@ WORK = (
 
 @cache
 def claim() -> sa.Executable:
-    """Leases the account's due rows, oldest due first; skips rows that another worker is claiming."""
     oldest = sa.select(_row.id).where(_row.account_id == sa.bindparam("account"), _due, _has_lease)
     picked = locked(oldest.order_by(_row.due_at, _row.id).limit(sa.bindparam("limit", type_=sa.Integer)))
     target = sa.bindparam("target", type_=sa.Text())
@@ -249,8 +233,6 @@ def claim() -> sa.Executable:
 
 @cache
 def claim_expired() -> sa.Executable:
-    """Leases rows of any account whose deadline has passed, due or not: pending ones, and those to be cancelled. The worker does
-    not push them."""
     # Literally the index's condition: only then can a prepared statement use it.
     pending = sa.and_(_row.status != IN_DOUBT, _waiting, _row.deadline_at <= _now)
     mine = _row.partition.in_(sa.bindparam("partitions", expanding=True))
@@ -282,13 +264,11 @@ def release() -> sa.Executable:
 
 @cache
 def leased_ids() -> sa.Executable:
-    """The ids of a worker's rows."""
     return sa.select(_row.id).where(_row.leased_by == _worker)
 
 
 @cache
 def mark_pushing() -> sa.Executable:
-    """Note the intent to push rows of a batch; the ids of those still held."""
     return _of_the_batch().values(pushing=sa.true()).returning(_row.id)
 
 
@@ -317,7 +297,6 @@ def free_abandoned() -> sa.Executable:
 
 @cache
 def abandon() -> sa.Executable:
-    """The same for a batch of rows that the worker itself holds."""
     return _of_the_batch().values(_abandoned()).returning(_row.id)
 
 

@@ -1,8 +1,7 @@
 """Remembers what the store recently acknowledged to one worker, to prove what another database behind the same address lacks.
 
 An asynchronous standby that took over, or a restored database, lacks the last transactions. A worker that continued on it would
-push again the submissions that these recorded. So each worker remembers what was acknowledged as durable, and checks exactly
-that."""
+push again the submissions that these recorded."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,9 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.parsing import unix_moment
+from forwarder.store.batches import BATCH, as_batch, batch_of
 from forwarder.store.database import Database
 from forwarder.store.engine import OBSERVE, identity_of
-from forwarder.store.sql import BATCH, as_batch, batch_of, insert_into
+from forwarder.store.sql import insert_into
 from forwarder.store.submissions.port import Work
 from forwarder.store.tables import Key, duplicates, parked_cancellations, purges, recoveries, reservations, workers
 
@@ -196,9 +196,7 @@ def _lacking() -> Executable:
     renamed = exists().where(duplicates.c.request_id == batch.c.request_id)
     parked = exists().where(parked_cancellations.c.request_id == batch.c.request_id)
     uncancelled = and_(
-        _row.account_id == batch.c.account_id,
-        _row.cancel_requested_at.is_(None),
-        _row.status != Status.CANCELLED.value,
+        _row.account_id == batch.c.account_id, _row.cancel_requested_at.is_(None), _row.status != Status.CANCELLED.value
     )
     behind = exists().where(same, or_(_row.revision < batch.c.revision, uncancelled))
     return select(

@@ -2,7 +2,7 @@
 
 `Recorder` is the whole of the worker's side; its other methods are in `intake`, `leases` and `losses`."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -13,20 +13,8 @@ from pydantic_core import from_json
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent
-from forwarder.store.sql import (
-    BATCH,
-    ONE,
-    ZERO,
-    Moment,
-    as_batch,
-    batch_of,
-    columns_of,
-    in_batch,
-    insert_into,
-    key_among,
-    key_batch,
-    same_key,
-)
+from forwarder.store.batches import BATCH, Execute, as_batch, batch_of, in_batch, key_among, key_batch, same_key
+from forwarder.store.sql import ONE, ZERO, Moment, columns_of, insert_into
 from forwarder.store.submissions.cancellations import CANCEL_REQUESTED
 from forwarder.store.submissions.intake import SubmissionIntake
 from forwarder.store.submissions.leases import HELD, UNREADABLE_RESTS, postpone
@@ -42,8 +30,7 @@ class Recorder(SubmissionIntake):
 
     A worker is a lease holder, by `worker_id`: it holds rows for as long as it renews, and recording a row that it no longer holds
     changes nothing. Before its first `renew`, and after its lease was taken over, it gets no rows: submissions that it ingests
-    wait. When `ingest` or `claim` raises, the worker holds none of those rows, even if the store committed.
-    """
+    wait. When `ingest` or `claim` raises, the worker holds none of those rows, even if the store committed."""
 
     async def record(
         self, worker_id: str, ended: Sequence[Ended], postponed: Sequence[Postponed]
@@ -167,7 +154,6 @@ def record() -> sa.Executable:
 
 @cache
 def finish() -> sa.Executable:
-    """Record a batch of outcomes; the ids of those rows that were held."""
     return finish_where(HELD, outcomes()).returning(_row.id)
 
 
@@ -203,7 +189,6 @@ def finish_where(condition: sa.ColumnElement[bool], batch: sa.FromClause, *, fol
 
 @cache
 def insert_events() -> sa.Executable:
-    """Put the events of a batch of outcomes in the outbox, in the batch's order."""
     batch = outcomes()
     return _insert_events(_event_values(batch), batch.c.position)
 
@@ -228,9 +213,7 @@ def _insert_events(event: Mapping[str, sa.ColumnElement[Any]], position: sa.Colu
     return sa.insert(outbox).from_select(list(event), rows).returning(outbox.c.id, outbox.c.reservation_id)
 
 
-async def unpublished_of(
-    execute: Callable[[sa.Executable, dict[str, Any]], Awaitable[Iterable[Any]]], work_ids: Collection[int]
-) -> set[int]:
+async def unpublished_of(execute: Execute, work_ids: Collection[int]) -> set[int]:
     """Those of these rows that have an event in the outbox; looked up by `execute`."""
     if not work_ids:
         return set()
@@ -256,5 +239,4 @@ def republish() -> sa.Executable:
 
 @cache
 def forget_events() -> sa.Executable:
-    """Delete a batch of events."""
     return sa.delete(outbox).where(in_batch(outbox.c.id))

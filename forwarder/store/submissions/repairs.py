@@ -13,20 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
+from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_batch, same_key
 from forwarder.store.database import Database
-from forwarder.store.sql import (
-    BATCH,
-    ZERO,
-    Moment,
-    as_batch,
-    batch_of,
-    columns_of,
-    in_batch,
-    insert_into,
-    key_batch,
-    literal,
-    same_key,
-)
+from forwarder.store.sql import ZERO, Moment, columns_of, insert_into, literal
 from forwarder.store.submissions import cancellations, duplicates, intake, leases, recorder
 from forwarder.store.submissions.cancellations import CANCEL_REQUESTED
 from forwarder.store.submissions.duplicates import replaced_by
@@ -140,7 +129,6 @@ def reopen() -> sa.Executable:
 
 @cache
 def make_due() -> sa.Executable:
-    """Make rows of a batch due now that wait for later, and are not held; their ids."""
     now = sa.bindparam("now", type_=Moment())
     waiting = (in_batch(_row.id), _row.due_at > now, _row.leased_by.is_(None))
     return sa.update(reservations).where(*waiting).values(due_at=now).returning(_row.id)
@@ -200,8 +188,7 @@ class StoreRecovery:
         if not replays:
             return ()
         failed = {row.request_id for row in await self._database.read(intake.replayable(), {BATCH: rows})}
-        alike = duplicates.alike_of(self._database.dialect)
-        replaced = replaced_by(await self._database.read(alike, {BATCH: rows, **duplicates.EVERY_ROW}))
+        replaced = await replaced_by(self._database.read, self._database.dialect, replays)
         return failed - replaced.keys()
 
     async def recognise_by(self, naturals: Mapping[str, NaturalKey]) -> None:

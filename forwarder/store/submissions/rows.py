@@ -17,16 +17,9 @@ from forwarder.reservation.failures import INTERNAL_ERROR
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.store.sql import DialectName, batch_with_texts
-from forwarder.store.submissions.port import (
-    Arrival,
-    Attempt,
-    Ended,
-    NotedCancellation,
-    PmsReservation,
-    Postponed,
-    Work,
-)
+from forwarder.store.batches import batch_with_texts
+from forwarder.store.sql import DialectName
+from forwarder.store.submissions.port import Arrival, Attempt, Ended, NotedCancellation, PmsReservation, Postponed, Work
 
 
 def arrival_batch(dialect: DialectName, arrivals: Sequence[Arrival]) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from sqlalchemy import text
 
+from forwarder.store.database import SqlTexts
 from forwarder.store.engine import open_engine
 from forwarder.store.tables import metadata
-from forwarder.store.texts import SqlTexts
 
 COUNT = 1_200
 

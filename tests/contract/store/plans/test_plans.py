@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.store import deployment
+from forwarder.store.batches import BATCH, as_batch, batch_with_texts
 from forwarder.store.engine import open_engine
 from forwarder.store.lists import overview, statements
 from forwarder.store.lists.port import Days, Filters, Order, SubmissionQuery, shape_of
@@ -24,7 +25,6 @@ from forwarder.store.lists.reader import (
     page_statement,
     parameters_of,
 )
-from forwarder.store.sql import BATCH, as_batch, batch_with_texts
 from forwarder.store.submissions import cancellations, leases, recorder
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import parked_cancellations

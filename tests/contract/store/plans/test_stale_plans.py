@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql import ClauseElement
 
 from forwarder.store import delivery_queue, retention
+from forwarder.store.batches import batch_of
 from forwarder.store.lists.overview import statuses
-from forwarder.store.sql import batch_of
 from forwarder.store.submissions import cancellations, duplicates, intake, leases, recorder, repairs
 from forwarder.store.tables import reservations
 from tests.support.backends import only
