@@ -168,19 +168,11 @@ def accounts() -> sa.Executable:
     account = every.c.value
     waiting = sa.and_(_row.account_id == account, _row.due_at.is_not(None), _row.leased_by.is_(None))
     due = sa.and_(waiting, _row.due_at <= sa.bindparam("now", type_=Moment()))
-    return (
-        sa.select(
-            account,
-            _count(_of(account, PENDING)),
-            _first(_of(account, PENDING)),
-            _count(sa.select(ONE).where(due)),
-            sa.select(_row.due_at).where(due).order_by(_row.due_at).limit(ONE).scalar_subquery(),
-            _count(_of(account, IN_DOUBT)),
-            _first(_of(account, IN_DOUBT)),
-        )
-        .where(account.is_not(None))
-        .order_by(account)
-    )
+    pending, in_doubt = _of(account, PENDING), _of(account, IN_DOUBT)
+    first_due = sa.select(_row.due_at).where(due).order_by(_row.due_at).limit(ONE).scalar_subquery()
+    of_due = (_count(sa.select(ONE).where(due)), first_due)
+    figures = (_count(pending), _first(pending), *of_due, _count(in_doubt), _first(in_doubt))
+    return sa.select(account, *figures).where(account.is_not(None)).order_by(account)
 
 
 @cache

@@ -11,8 +11,8 @@ import asyncio
 import os
 import sqlite3
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -223,12 +223,13 @@ async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
 
 async def _asked(connection: asyncpg.Connection, query: str) -> Any:
     """The value that a new connection responds with. One that does not is closed: its pool would leave it open, and the server
-    would go on with the query."""
+    would go on with the query. Raises ConnectionError, as for every lost connection, if it broke unnoticed."""
     try:
-        with _broken_connections_translated():
-            return await connection.fetchval(query)
-    except BaseException:
+        return await connection.fetchval(query)
+    except BaseException as error:
         connection.terminate()
+        if broke(error):
+            raise ConnectionError(f"the connection broke: {error}") from error
         raise
 
 
@@ -237,17 +238,6 @@ def broke(error: BaseException) -> bool:
     parse, which SQLAlchemy passes on as it is."""
     of_state = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
     return of_state and not isinstance(error, ValueError)  # which is about an argument
-
-
-@contextmanager
-def _broken_connections_translated() -> Iterator[None]:
-    """Raises ConnectionError, as for every lost connection, where one broke unnoticed."""
-    try:
-        yield
-    except DriverError as error:
-        if not broke(error):
-            raise
-        raise ConnectionError(f"the connection broke: {error}") from error
 
 
 def _end_useless_connection(context: ExceptionContext) -> None:

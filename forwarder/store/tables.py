@@ -22,6 +22,10 @@ RowId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 metadata = sa.MetaData()
 
 
+def _table(name: str, *columns: sa.Column[Any], **options: Any) -> sa.Table:
+    return sa.Table(name, metadata, *columns, **options)
+
+
 def _partial_index(name: str, *columns: sa.ColumnElement[Any], where: sa.ColumnElement[bool] | sa.TextClause) -> None:
     """An index of the rows for which `where` is true; it serves only statements with exactly that condition."""
     sa.Index(name, *columns, postgresql_where=where, sqlite_where=where)
@@ -37,9 +41,8 @@ def _optional(kind: Any, names: str) -> list[sa.Column[Any]]:
     return [sa.Column(name, kind) for name in names.split()]
 
 
-reservations = sa.Table(
+reservations = _table(
     "reservations",
-    metadata,
     sa.Column("id", RowId, sa.Identity(always=True), primary_key=True),
     *_required(Key, "request_id"),
     *_required(sa.BigInteger, "record_id"),
@@ -153,9 +156,8 @@ _partial_index("reservations_recognised", recognised_by(_row), _row.id, where=_h
 _has_stay = sa.text(f"stay_key IS NOT NULL AND {_POSSIBLE}")
 _partial_index("reservations_stay", _row.stay_key, _row.same_key, _row.id, where=_has_stay)
 
-card_keys = sa.Table(
+card_keys = _table(
     "card_keys",
-    metadata,
     sa.Column("request_id", Key, primary_key=True),
     *_required(sa.Text, "secret_id number_key"),
     sa.Column("code_key", sa.Text),
@@ -166,9 +168,8 @@ card_keys = sa.Table(
 longer be opened; so exclude this table from backups. `sealing_key`: the key in `sealing_keys` that the card is still sealed to,
 because the worker that ingested it lacked the secret; that key is kept until the card is resealed."""
 
-duplicates = sa.Table(
+duplicates = _table(
     "duplicates",
-    metadata,
     sa.Column("request_id", Key, primary_key=True),
     *_required(Key, "account_id duplicate_of"),
     sa.Column("accepted_at", Moment, nullable=False),
@@ -177,17 +178,15 @@ duplicates = sa.Table(
 """Submissions that repeated an earlier one: `duplicate_of` is the request id of that one, which has a row. Each confirmed
 submission whose row was purged is recorded as a duplicate of itself."""
 
-purges = sa.Table(
+purges = _table(
     "purges",
-    metadata,
     sa.Column("finished_before", sa.Date, primary_key=True),
     sa.Column("purged_at", Moment, nullable=False),
 )
 """The days before which rows of finished submissions were purged, so that their absence is not taken for a restore."""
 
-recoveries = sa.Table(
+recoveries = _table(
     "recoveries",
-    metadata,
     sa.Column("began_at", Moment, primary_key=True),
     sa.Column("since", Moment),
     sa.Column("recovered_at", Moment),
@@ -195,9 +194,8 @@ recoveries = sa.Table(
 """The runs of `forwarder recover`. `since`: the time from which topics are read, null for all messages. `recovered_at`: when it
 finished; acknowledgements from before no longer prove a loss. Null if it was interrupted: workers wait until it is run again."""
 
-log_gaps = sa.Table(
+log_gaps = _table(
     "log_gaps",
-    metadata,
     sa.Column("topic", Key, primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -206,9 +204,8 @@ log_gaps = sa.Table(
 )
 """Messages that a topic lost before its consumer group received them, as in `LogGap`, until an operator accepts that."""
 
-parked_cancellations = sa.Table(
+parked_cancellations = _table(
     "parked_cancellations",
-    metadata,
     sa.Column("request_id", Key, primary_key=True),
     sa.Column("account_id", Key, nullable=False),
     sa.Column("requested_at", Moment, nullable=False),
@@ -217,9 +214,8 @@ parked_cancellations = sa.Table(
 )
 """Cancellations that arrived before their submission."""
 
-workers = sa.Table(
+workers = _table(
     "workers",
-    metadata,
     sa.Column("id", Key, primary_key=True),
     sa.Column("sequence", sa.BigInteger, nullable=False),
     sa.Column("lease_seconds", sa.Double, nullable=False),
@@ -229,9 +225,8 @@ workers = sa.Table(
 """The lease holders. `sequence` counts renewals: a worker whose sequence does not change for `lease_seconds`, by the clock of the
 worker that watches, has lost its lease. The rows of a worker that is not in this table will soon be freed."""
 
-processes = sa.Table(
+processes = _table(
     "processes",
-    metadata,
     sa.Column("id", Key, primary_key=True),
     *_required(sa.Text, "role version revision host"),
     *_required(Moment, "started_at seen_at"),
@@ -241,18 +236,16 @@ processes = sa.Table(
 )
 """The running processes, as in `RunningProcess`; `throttles` and `failing` are JSON. Updated every few seconds, for operators."""
 
-set_aside = sa.Table(
+set_aside = _table(
     "set_aside",
-    metadata,
     sa.Column("failure_class", Key, primary_key=True),
     sa.Column("messages", sa.BigInteger, nullable=False),
     *_required(Moment, "first_at last_at"),
 )
 """How many messages of the requests topic workers set aside as dead letters, by class, since an operator last acknowledged them."""
 
-outbox = sa.Table(
+outbox = _table(
     "outbox",
-    metadata,
     sa.Column("id", RowId, sa.Identity(always=True), primary_key=True),
     sa.Column("reservation_id", sa.BigInteger, nullable=False),
     *_required(sa.Text, "request_id"),
@@ -278,18 +271,16 @@ IS_SET_ASIDE: Final = sa.text("faults > 0")
 """Events that could not be published; literally the condition of the index."""
 _partial_index("outbox_set_aside", outbox.c.id, where=IS_SET_ASIDE)
 
-rate_buckets = sa.Table(
+rate_buckets = _table(
     "rate_buckets",
-    metadata,
     sa.Column("name", Key, primary_key=True),
     sa.Column("full_at", sa.Double, nullable=False),
     postgresql_with={"fillfactor": 50},
 )
 """The token buckets that workers share; `full_at`: when each is full again, in seconds since 1970 by the database's clock."""
 
-suspects = sa.Table(
+suspects = _table(
     "suspects",
-    metadata,
     sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("worker_id", Key, nullable=False),
     sa.Column("deaths", sa.Integer, nullable=False, server_default=sa.text("0")),
@@ -297,9 +288,8 @@ suspects = sa.Table(
 """Rows that were taken over repeatedly, while a worker pushes them: `id` is the row's, `deaths` how many workers died while they
 pushed it, before this one."""
 
-webhook_deliveries = sa.Table(
+webhook_deliveries = _table(
     "webhook_deliveries",
-    metadata,
     sa.Column("id", RowId, sa.Identity(always=True), primary_key=True),
     *_required(Key, "endpoint_id event_id"),
     *_required(sa.Text, "event_type body"),
@@ -320,9 +310,8 @@ sa.Index("webhook_deliveries_event", _delivery.endpoint_id, _delivery.event_id, 
 _partial_index("webhook_deliveries_due", _delivery.endpoint_id, _delivery.due_at, where=sa.text("due_at IS NOT NULL"))
 sa.Index("webhook_deliveries_endpoint", _delivery.endpoint_id, _delivery.id)
 
-audit = sa.Table(
+audit = _table(
     "audit",
-    metadata,
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("at", Moment, nullable=False),
     *_required(sa.Text, "actor_kind actor origin action"),
@@ -358,9 +347,8 @@ def _append_only(_table: sa.Table, connection: sa.Connection, **_options: Any) -
 
 sa.event.listen(audit, "after_create", _append_only)
 
-audit_head = sa.Table(
+audit_head = _table(
     "audit_head",
-    metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("number", sa.BigInteger, nullable=False),
     sa.Column("hash", sa.Text, nullable=False, default=""),  # as in `audit`

@@ -119,14 +119,16 @@ class Overview:
         """The newest matches with ids below `before`, at most `limit`; and the id below which to continue, None at the end. Reads
         a few thousand rows at most: a step may find fewer than `limit`, or none, although older matches exist."""
         lead, dialect = lead_of(wanted), self._database.dialect
-        exact = is_exact(wanted, lead)
+        others = (wanted.reason, wanted.guest, wanted.transaction_keys, wanted.api_key_id)
+        by_lead = lead == "status" or (lead == "property" and wanted.statuses == frozenset(Status))
+        every_matches = by_lead and not any((*others, wanted.accepted_before, wanted.accepted_since))
         # Ids follow the order of ingestion: so the wanted period is a range of ids.
         lowest, first = 0, _LARGEST_ID if before is None else before
         if wanted.accepted_since is not None:
             lowest = await self._first_ingested(max(wanted.accepted_since, _EARLIEST) - _SKEW)
         if wanted.accepted_before is not None:
             first = min(first, await self._first_ingested(min(wanted.accepted_before, _LATEST) + LONGEST_LAG))
-        max_rows = limit if exact else max(limit, _CANDIDATES)
+        max_rows = limit if every_matches else max(limit, _CANDIDATES)
         asked = {"before": first, "max_rows": max_rows, BATCH: as_batch(runs_of(wanted, lead))}
         ids = [row.id for row in await self._database.read(candidates(dialect, lead), asked)]
         rest = ids[-1] if len(ids) == max_rows else None
@@ -242,14 +244,6 @@ def lead_of(wanted: SubmissionQuery) -> Lead:
         return "property"
     few = _statuses(wanted) <= _WAITING or len(wanted.accounts) * len(wanted.statuses) <= _MAX_RUNS
     return "status" if few or wanted.transaction_keys is not None else "id"
-
-
-def is_exact(wanted: SubmissionQuery, lead: Lead) -> bool:
-    """Whether every candidate matches."""
-    times = (wanted.accepted_before, wanted.accepted_since)
-    if any((wanted.reason, *times, wanted.guest, wanted.transaction_keys, wanted.api_key_id)):
-        return False
-    return lead == "status" or (lead == "property" and wanted.statuses == frozenset(Status))
 
 
 def runs_of(wanted: SubmissionQuery, lead: Lead) -> list[dict[str, Any]]:

@@ -91,19 +91,16 @@ def unpark() -> sa.Executable:
         _parked.request_id, literal("")
     )  # so that no planner looks rows up among the parked ones
     theirs = sa.and_(same_key(_row.request_id, request_id), _account_id == _parked.account_id)
-    return (
-        sa.update(reservations)
-        .where(theirs, ~CANCEL_REQUESTED)
-        .values(
-            cancel_requested_at=_parked.requested_at,
-            cancel_reason=_parked.reason,
-            trace=sa.func.coalesce(_parked.trace, _row.trace),
-            leased_by=sa.null(),
-            due_at=_now,
-            deadline_at=_now,
-        )
-        .returning(_row.id, _row.cancel_requested_at, _row.cancel_reason)
-    )
+    values = {
+        "cancel_requested_at": _parked.requested_at,
+        "cancel_reason": _parked.reason,
+        "trace": sa.func.coalesce(_parked.trace, _row.trace),
+        "leased_by": sa.null(),
+        "due_at": _now,
+        "deadline_at": _now,
+    }
+    noted = sa.update(reservations).where(theirs, ~CANCEL_REQUESTED).values(values)
+    return noted.returning(_row.id, _row.cancel_requested_at, _row.cancel_reason)
 
 
 @cache

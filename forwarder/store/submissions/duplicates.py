@@ -19,7 +19,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.store.batches import BATCH, Execute, as_batch, batch_of, in_batch, key_batch, same_key
-from forwarder.store.sql import DialectName, columns_of
+from forwarder.store.sql import ONE, DialectName, columns_of
 from forwarder.store.submissions import cancellations
 from forwarder.store.submissions.port import Arrival, Duplicate
 from forwarder.store.tables import POSSIBLE_STATUSES, duplicates, parked_cancellations, recognised_by, reservations
@@ -196,8 +196,7 @@ _old = reservations.alias("old")
 def look(dialect: DialectName) -> sa.CompoundSelect[Any]:
     """For the rows from `first` to `last`, all just ingested: the earlier ones with the same content, or the same stay and guest;
     which of the rows are recorded repeats; and whether any cancellation is parked. An earlier one may occur several times."""
-    one: sa.ColumnElement[int] = sa.literal_column("1")
-    any_parked = sa.select(one).select_from(parked_cancellations).limit(one).scalar_subquery()
+    any_parked = sa.select(ONE).select_from(parked_cancellations).limit(ONE).scalar_subquery()
     parked = sa.select(*[sa.null()] * (2 + len(_about(_old)))).where(any_parked.is_not(None))
     first, last = (sa.bindparam(name, type_=_new.c.id.type) for name in ("first", "last"))
     just_ingested = sa.and_(_new.c.id >= first, _new.c.id <= last)
@@ -228,38 +227,26 @@ def _with_found(
 def _newest_like(old: sa.FromClause) -> sa.Select[Any]:
     """The newest with the same key of releases before 0.2: the transaction, or the natural key if there is none."""
     found = recognised_by(old.c)
-    conditions = (
-        same_key(found, recognised_by(_new.c)),
-        # Rows of the same batch are in memory.
-        old.c.id < sa.bindparam("first", type_=old.c.id.type),
-        # Literally the index's condition: only then can it be used.
-        old.c.natural_key.is_not(None),
-        old.c.status.in_(POSSIBLE_STATUSES),
-    )
-    newest = sa.select(*_about(old)).where(*conditions).order_by(found.desc(), old.c.id.desc()).limit(_LOOKED_AT)
-    return newest.correlate(_new)
+    alike = _earlier(old, old.c.natural_key, same_key(found, recognised_by(_new.c)))
+    return alike.order_by(found.desc(), old.c.id.desc())
 
 
 def _same(old: sa.FromClause) -> sa.Select[Any]:
     """The newest with the same content, regardless of how many have the same stay."""
-    found = sa.select(*_about(old)).where(*_has_its_stay(old), old.c.same_key == _new.c.same_key)
-    newest = found.order_by(old.c.stay_key.desc(), old.c.same_key.desc(), old.c.id.desc()).limit(_LOOKED_AT)
-    return newest.correlate(_new)
+    alike = _of_the_stay(old).where(old.c.same_key == _new.c.same_key)
+    return alike.order_by(old.c.stay_key.desc(), old.c.same_key.desc(), old.c.id.desc())
 
 
 def _of_the_stay(old: sa.FromClause) -> sa.Select[Any]:
     """Some with the same stay and guest."""
-    return sa.select(*_about(old)).where(*_has_its_stay(old)).limit(_LOOKED_AT).correlate(_new)
+    return _earlier(old, old.c.stay_key, old.c.stay_key == _new.c.stay_key)
 
 
-def _has_its_stay(old: sa.FromClause) -> Sequence[sa.ColumnElement[bool]]:
-    return (
-        old.c.stay_key == _new.c.stay_key,
-        old.c.id < sa.bindparam("first", type_=old.c.id.type),
-        # Literally the index's condition: only then can it be used.
-        old.c.stay_key.is_not(None),
-        old.c.status.in_(POSSIBLE_STATUSES),
-    )
+def _earlier(old: sa.FromClause, key: sa.ColumnElement[Any], alike: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    # Rows of the same batch are in memory. The rest is literally the index's condition: only then can it be used.
+    before = old.c.id < sa.bindparam("first", type_=old.c.id.type)
+    indexed = (key.is_not(None), old.c.status.in_(POSSIBLE_STATUSES))
+    return sa.select(*_about(old)).where(alike, before, *indexed).limit(_LOOKED_AT).correlate(_new)
 
 
 def _about(old: sa.FromClause) -> Sequence[sa.ColumnElement[Any]]:

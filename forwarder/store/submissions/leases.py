@@ -326,19 +326,16 @@ def postpone() -> sa.Executable:
     batch = batch_of(*columns_of(reservations, own))
     over = cancelled_unsent(batch.c.possibly_sent)
     known = (_row.revision == batch.c.revision, _row.tries == batch.c.tries)
-    return (
-        sa.update(reservations)
-        .where(same_key(_row.id, batch.c.id), *known, HELD)
-        .values(
-            updated_at=batch.c.updated_at,
-            attempts=batch.c.attempts,
-            tries=_row.tries + 1,
-            due_at=sa.case((over, batch.c.updated_at), else_=batch.c.due_at),
-            deadline_at=sa.case((over, batch.c.updated_at), else_=_row.deadline_at),
-            possibly_sent=batch.c.possibly_sent,
-            evidence=batch.c.evidence,
-            pushing=pushing_unless_unsent(batch.c.possibly_sent),
-            leased_by=sa.null(),
-        )
-        .returning(_row.id, _row.status, _row.revision, _row.tries)
-    )
+    values = {
+        "updated_at": batch.c.updated_at,
+        "attempts": batch.c.attempts,
+        "tries": _row.tries + 1,
+        "due_at": sa.case((over, batch.c.updated_at), else_=batch.c.due_at),
+        "deadline_at": sa.case((over, batch.c.updated_at), else_=_row.deadline_at),
+        "possibly_sent": batch.c.possibly_sent,
+        "evidence": batch.c.evidence,
+        "pushing": pushing_unless_unsent(batch.c.possibly_sent),
+        "leased_by": sa.null(),
+    }
+    tried = sa.update(reservations).where(same_key(_row.id, batch.c.id), *known, HELD).values(values)
+    return tried.returning(_row.id, _row.status, _row.revision, _row.tries)

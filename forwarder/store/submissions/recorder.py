@@ -146,10 +146,9 @@ _OUTCOME = columns_of(
 def record() -> sa.Executable:
     """`finish` and `insert_events` in one, for PostgreSQL; the ids of the events and of their rows. SQLite cannot do that."""
     batch = outcomes()
-    event = _event_values(batch)
-    named = (value.label(name) for name, value in event.items())
-    finished = finish_where(HELD, batch).returning(batch.c.position, *named).cte("finished")
-    return _insert_events({name: finished.c[name] for name in event}, finished.c.position)
+    finished = finish_where(HELD, batch).returning(batch.c.position, *_event_of(batch)).cte("finished")
+    position, *event = finished.c
+    return _insert_events(sa.select(*event).order_by(position))
 
 
 @cache
@@ -190,27 +189,22 @@ def finish_where(condition: sa.ColumnElement[bool], batch: sa.FromClause, *, fol
 @cache
 def insert_events() -> sa.Executable:
     batch = outcomes()
-    return _insert_events(_event_values(batch), batch.c.position)
+    return _insert_events(sa.select(*_event_of(batch)).order_by(batch.c.position))
 
 
-def _event_values(batch: sa.FromClause) -> dict[str, sa.ColumnElement[Any]]:
-    return {
+def _event_of(batch: sa.FromClause) -> Sequence[sa.ColumnElement[Any]]:
+    values = {
         "reservation_id": batch.c.id,
-        "request_id": batch.c.request_id,
-        "revision": batch.c.revision,
-        "status": batch.c.status,
-        "key": batch.c.key,
-        "occurred_at": batch.c.occurred_at,
         "data": batch.c.before + batch.c.record + batch.c.after,
-        "trace": batch.c.trace,
-        "dead_letter": batch.c.dead_letter,
         "publish_attempted_at": batch.c.updated_at,
     }
+    same = columns_of(batch, "request_id revision status key occurred_at trace dead_letter")
+    return [*(value.label(name) for name, value in values.items()), *same]
 
 
-def _insert_events(event: Mapping[str, sa.ColumnElement[Any]], position: sa.ColumnElement[int]) -> sa.Insert:
-    rows = sa.select(*event.values()).order_by(position)
-    return sa.insert(outbox).from_select(list(event), rows).returning(outbox.c.id, outbox.c.reservation_id)
+def _insert_events(rows: sa.Select[Any]) -> sa.Insert:
+    insert = sa.insert(outbox).from_select([column.name for column in rows.selected_columns], rows)
+    return insert.returning(outbox.c.id, outbox.c.reservation_id)
 
 
 async def unpublished_of(execute: Execute, work_ids: Collection[int]) -> set[int]:

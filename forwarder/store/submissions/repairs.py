@@ -222,8 +222,6 @@ class StoreRecovery:
 
 _gap = log_gaps.c
 _PLACES: Final = 200
-_SEARCHED: Final = 200_000
-_KEYS: Final = 500
 
 
 class SubmissionPlace(NamedTuple):
@@ -275,7 +273,7 @@ class Places:
         """The request ids of submissions from within the gap that the store has; and when the last one before the gap was accepted,
         None if the store has none. Looks among the newest ones."""
         columns = sa.select(_row.request_id, _row.partition, _row.log_offset, _row.accepted_at)
-        newest = columns.order_by(_row.id.desc()).limit(_SEARCHED).subquery("newest")
+        newest = columns.order_by(_row.id.desc()).limit(200_000).subquery("newest")
         here = newest.c.partition == gap.partition
         within = sa.and_(here, newest.c.log_offset >= gap.position, newest.c.log_offset < gap.resumed_at)
         before = sa.and_(here, newest.c.log_offset < gap.position, newest.c.log_offset >= 0)
@@ -306,7 +304,7 @@ class Places:
 
     async def _keys(self, which: sa.ColumnElement[bool]) -> Sequence[tuple[str, str]]:
         found = sa.select(_row.account_id, _row.property_id).where(which).distinct()
-        some = found.order_by(_row.account_id, _row.property_id).limit(_KEYS)
+        some = found.order_by(_row.account_id, _row.property_id).limit(500)
         return [(row.account_id, row.property_id) for row in await self._database.read(some)]
 
     async def move(self, homes: Mapping[tuple[str, str], int], *, gone: int | None = None) -> int:
