@@ -8,7 +8,7 @@ skips rows that others have locked. The next sweep finishes the work of a killed
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from operator import add
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.observability.snapshots import SnapshotGauge
+from forwarder.observability.snapshots import SnapshotGauge, Values
 from forwarder.oversight.backlog import AccountBacklog, AccountState, Backlog, Group, read_backlog, read_lag
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained
@@ -62,22 +62,6 @@ _MAX_PAUSE_SECONDS: Final = 90.0
 """At most one part in `_SHARE` of the time is spent on reading the backlog, unless that needs a pause longer than this."""
 
 _OTHER: Final = "other"
-_WORK_GAUGES: Final = (
-    metrics.PENDING,
-    metrics.OLDEST_PENDING_SECONDS,
-    metrics.DUE,
-    metrics.OLDEST_DUE_SECONDS,
-    metrics.IN_DOUBT,
-    metrics.OLDEST_IN_DOUBT_SECONDS,
-    metrics.OPEN_DEAD_LETTERS,
-    metrics.ACCOUNTS,
-    metrics.SET_ASIDE,
-    metrics.KEYS_ENDING,
-    metrics.STORE_BYTES,
-    metrics.WEBHOOKS_PENDING,
-    metrics.WEBHOOKS_OLDEST_DUE_SECONDS,
-)
-_LAG_GAUGES: Final = (metrics.LAG_MESSAGES, metrics.LAG_SECONDS, metrics.RETENTION_SECONDS)
 
 
 class BacklogMetrics:
@@ -100,7 +84,7 @@ class BacklogMetrics:
         self._groups = groups
         self._max_accounts = max_accounts
         self._next_work = float("-inf")
-        self._read_at: dict[str, tuple[float, datetime]] = {}
+        self._shown: dict[str, tuple[float, datetime, Collection[SnapshotGauge]]] = {}
 
     async def read_backlog(self) -> None:
         """Reports the backlog in the store; then waits. Raises `StoreUnavailable`, `TenancyUnavailable`."""
@@ -108,8 +92,7 @@ class BacklogMetrics:
         started = self._clock.monotonic()
         if started >= self._next_work:
             work = await read_backlog(self._store, self._accounts, self._clock)
-            show_work(work, self._max_accounts)
-            self._note("work", work.at)
+            self._show("work", work.at, backlog_numbers(work, self._max_accounts))
             took = self._clock.monotonic() - started
             self._next_work = started + min(_SHARE * took, _MAX_PAUSE_SECONDS)
         await self._clock.sleep(LOOK_SECONDS)
@@ -119,35 +102,38 @@ class BacklogMetrics:
         self._clear_stale()
         lags = await read_lag(self._log, list(self._groups.values()), self._clock)
         named = {(name,): lag for name, lag in zip(self._groups, lags, strict=True)}
-        metrics.LAG_MESSAGES.replace({name: lag.messages for name, lag in named.items()})
-        metrics.LAG_SECONDS.replace({name: lag.seconds for name, lag in named.items()})
         kept = [(name, lag.kept) for name, lag in named.items() if lag.kept is not None]
-        metrics.RETENTION_SECONDS.replace({name: time.total_seconds() for name, time in kept})
-        self._note("lag", lags[0].at)
+        numbers: dict[SnapshotGauge, Values] = {
+            metrics.LAG_MESSAGES: {name: lag.messages for name, lag in named.items()},
+            metrics.LAG_SECONDS: {name: lag.seconds for name, lag in named.items()},
+            metrics.RETENTION_SECONDS: {name: time.total_seconds() for name, time in kept},
+        }
+        self._show("lag", lags[0].at, numbers)
         await self._clock.sleep(LOOK_SECONDS)
 
     def clear(self) -> None:
-        self._read_at.clear()
-        for gauge in (*_WORK_GAUGES, *_LAG_GAUGES, metrics.STANDING_READ_AT):
-            gauge.replace({})
+        self._clear([*self._shown])
 
-    def _note(self, what: str, at: datetime) -> None:
-        self._read_at[what] = (self._clock.monotonic(), at)
+    def _show(self, what: str, at: datetime, numbers: Mapping[SnapshotGauge, Values]) -> None:
+        for gauge, values in numbers.items():
+            gauge.replace(values)
+        self._shown[what] = self._clock.monotonic(), at, [*numbers]
         self._clear_stale()
 
     def _clear_stale(self) -> None:
         """Clears metrics that could not be refreshed for long: a stale number looks as if all were well."""
         oldest = self._clock.monotonic() - _KNOWN_SECONDS
-        for what, gauges in (("work", _WORK_GAUGES), ("lag", _LAG_GAUGES)):
-            if what in self._read_at and self._read_at[what][0] < oldest:
-                del self._read_at[what]
-                for gauge in gauges:
-                    gauge.replace({})
-        metrics.STANDING_READ_AT.replace({(what,): at.timestamp() for what, (_, at) in self._read_at.items()})
+        self._clear([what for what, (read_at, _, _) in self._shown.items() if read_at < oldest])
+
+    def _clear(self, names: Iterable[str]) -> None:
+        for name in names:
+            for gauge in self._shown.pop(name)[2]:
+                gauge.replace({})
+        metrics.STANDING_READ_AT.replace({(what,): at.timestamp() for what, (_, at, _) in self._shown.items()})
 
 
-def show_work(work: Backlog, max_accounts: int) -> None:
-    """Sets the backlog in the store; accounts and endpoints with the most have their own labels."""
+def backlog_numbers(work: Backlog, max_accounts: int) -> Mapping[SnapshotGauge, Values]:
+    """The backlog in the store; accounts and endpoints with the most have their own labels."""
 
     def urgency(account: AccountBacklog) -> tuple[bool, int]:
         return account.work.in_doubt > 0, account.work.pending + account.work.due + account.work.in_doubt
@@ -161,33 +147,36 @@ def show_work(work: Backlog, max_accounts: int) -> None:
     pushed = [((names.get(each.account_id, _OTHER), each.state.value), each.work) for each in work.accounts]
     real = [each for each in work.accounts if each.state is not AccountState.TEST]
     doubtful = [((names.get(each.account_id, _OTHER),), each.work) for each in real]
-    _fold(metrics.PENDING, add, ((labels, each.pending) for labels, each in pushed))
-    _fold(metrics.OLDEST_PENDING_SECONDS, max, ((labels, age(each.oldest_pending_at)) for labels, each in pushed))
-    _fold(metrics.DUE, add, ((labels, each.due) for labels, each in pushed))
-    _fold(metrics.OLDEST_DUE_SECONDS, max, ((labels, age(each.oldest_due_at)) for labels, each in pushed))
-    _fold(metrics.IN_DOUBT, add, ((labels, each.in_doubt) for labels, each in doubtful))
-    _fold(metrics.OLDEST_IN_DOUBT_SECONDS, max, ((labels, age(each.oldest_in_doubt_at)) for labels, each in doubtful))
-    metrics.OPEN_DEAD_LETTERS.replace({(name,): count for name, count in work.failed_by_class.items()})
-    metrics.SET_ASIDE.replace({(each.failure_class,): each.messages for each in work.set_aside})
-    metrics.KEYS_ENDING.replace({(): work.keys_ending})
-    metrics.CERTIFICATES_ENDING.replace({(): len(work.certificates_ending)})
-    metrics.STORE_BYTES.replace({(): work.size_bytes})
-    every_state = [((state.value,), 0.0) for state in AccountState]
-    _fold(metrics.ACCOUNTS, add, [*every_state, *(((each.state.value,), 1.0) for each in work.accounts)])
-
+    states = [*((state, 0.0) for state in AccountState), *((each.state, 1.0) for each in work.accounts)]
     most = sorted(work.endpoints, key=lambda each: each.pending, reverse=True)
-    endpoints = [(((each.endpoint_id if place < max_accounts else _OTHER),), each) for place, each in enumerate(most)]
-    _fold(metrics.WEBHOOKS_PENDING, add, ((name, each.pending) for name, each in endpoints))
-    _fold(metrics.WEBHOOKS_OLDEST_DUE_SECONDS, max, ((name, age(each.first_due_at)) for name, each in endpoints))
+    endpoints = [((each.endpoint_id if place < max_accounts else _OTHER,), each) for place, each in enumerate(most)]
+    return {
+        metrics.PENDING: _folded(add, ((labels, each.pending) for labels, each in pushed)),
+        metrics.OLDEST_PENDING_SECONDS: _folded(
+            max, ((labels, age(each.oldest_pending_at)) for labels, each in pushed)
+        ),
+        metrics.DUE: _folded(add, ((labels, each.due) for labels, each in pushed)),
+        metrics.OLDEST_DUE_SECONDS: _folded(max, ((labels, age(each.oldest_due_at)) for labels, each in pushed)),
+        metrics.IN_DOUBT: _folded(add, ((labels, each.in_doubt) for labels, each in doubtful)),
+        metrics.OLDEST_IN_DOUBT_SECONDS: _folded(
+            max, ((labels, age(each.oldest_in_doubt_at)) for labels, each in doubtful)
+        ),
+        metrics.OPEN_DEAD_LETTERS: {(name,): count for name, count in work.failed_by_class.items()},
+        metrics.SET_ASIDE: {(each.failure_class,): each.messages for each in work.set_aside},
+        metrics.KEYS_ENDING: {(): work.keys_ending},
+        metrics.CERTIFICATES_ENDING: {(): len(work.certificates_ending)},
+        metrics.STORE_BYTES: {(): work.size_bytes},
+        metrics.ACCOUNTS: _folded(add, (((state.value,), count) for state, count in states)),
+        metrics.WEBHOOKS_PENDING: _folded(add, ((name, each.pending) for name, each in endpoints)),
+        metrics.WEBHOOKS_OLDEST_DUE_SECONDS: _folded(max, ((name, age(each.first_due_at)) for name, each in endpoints)),
+    }
 
 
-def _fold(
-    gauge: SnapshotGauge, combine: Callable[[float, float], float], numbers: Iterable[tuple[tuple[str, ...], float]]
-) -> None:
+def _folded(combine: Callable[[float, float], float], numbers: Iterable[tuple[tuple[str, ...], float]]) -> Values:
     found: dict[tuple[str, ...], float] = {}
     for labels, number in numbers:
         found[labels] = combine(found.get(labels, 0.0), number)
-    gauge.replace(found)
+    return found
 
 
 BATCH = 50

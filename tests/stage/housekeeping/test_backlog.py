@@ -169,6 +169,7 @@ async def test_how_far_the_groups_are_behind_is_told_while_the_store_is_away_and
         with pytest.raises(StoreUnavailable):
             await one.read_backlog()
         assert pending("a1", "active") is None
+        assert value("forwarder_pms_certificates_ending") is None
         one.clear()
     assert value("forwarder_lag_messages", group="worker") is None
 
