@@ -107,8 +107,28 @@ class TopicCopy:
             keys = [(each.request_id, each.revision) for each in outcomes]
             rows = [(*_stored(each.consumed), *key, key in behind) for each, key in zip(outcomes, keys, strict=True)]
             self._insert("outcomes", rows)
-        self._leave_out(committed)
-        await self._mark_lacking()
+        # Leave out what workers had not ingested. They had ingested what is before the committed offset, which lags behind and
+        # which operators may set back, and before the end of the last submission that has an outcome. A later message of its
+        # request id proves nothing: its caller sent it again.
+        ingested = f"""SELECT r.partition, max(r.place) + 1 FROM requests r WHERE NOT r.cancels AND NOT {_earlier("TRUE")}
+            AND EXISTS (SELECT 1 FROM outcomes o WHERE o.request_id = r.request_id) GROUP BY r.partition"""
+        ends = dict(committed)
+        for partition, end in self._all(ingested):
+            ends[partition] = max(ends.get(partition, 0), end)
+        for (partition,) in self._all("SELECT DISTINCT partition FROM requests"):
+            rest = (partition, ends.get(partition, 0))
+            self._all("DELETE FROM requests WHERE partition = ? AND place >= ?", rest)
+        last = 0
+        while rows := self._all(
+            f"SELECT {_MESSAGE}, rowid FROM requests WHERE NOT cancels AND rowid > ? ORDER BY rowid LIMIT {BATCH}",
+            (last,),
+        ):
+            last = rows[-1][-1]
+            messages = (_read(self._topics.requests, row) for row in rows)
+            places = {(each.partition, each.offset): decode_submission(each.message) for each in messages}
+            lacks = await self._check.unknown(places)
+            unknown = [row[-1:] for row in rows if row[:2] in lacks]
+            self._file.executemany("UPDATE requests SET lacking = 1 WHERE rowid = ?", unknown)
 
     def to_restore(self) -> Iterator[Sequence[Submitted]]:
         """The submissions that the store lacks, each once, as it was first; and the last replay of each submission.
@@ -179,32 +199,6 @@ class TopicCopy:
                 yield *_stored(each), submission.request_id, False, revision
             elif cancellation is not None:
                 yield *_stored(each), cancellation.request_id, True, None
-
-    def _leave_out(self, committed: Mapping[int, int]) -> None:
-        """Leaves out what workers had not ingested. They had ingested what is before the committed offset, which lags behind and
-        which operators may set back, and before the end of the last submission that has an outcome. A later message of its
-        request id proves nothing: its caller sent it again."""
-        ingested = f"""SELECT r.partition, max(r.place) + 1 FROM requests r WHERE NOT r.cancels AND NOT {_earlier("TRUE")}
-            AND EXISTS (SELECT 1 FROM outcomes o WHERE o.request_id = r.request_id) GROUP BY r.partition"""
-        ends = dict(committed)
-        for partition, end in self._all(ingested):
-            ends[partition] = max(ends.get(partition, 0), end)
-        for (partition,) in self._all("SELECT DISTINCT partition FROM requests"):
-            rest = (partition, ends.get(partition, 0))
-            self._all("DELETE FROM requests WHERE partition = ? AND place >= ?", rest)
-
-    async def _mark_lacking(self) -> None:
-        last = 0
-        while rows := self._all(
-            f"SELECT {_MESSAGE}, rowid FROM requests WHERE NOT cancels AND rowid > ? ORDER BY rowid LIMIT {BATCH}",
-            (last,),
-        ):
-            last = rows[-1][-1]
-            messages = (_read(self._topics.requests, row) for row in rows)
-            places = {(each.partition, each.offset): decode_submission(each.message) for each in messages}
-            lacks = await self._check.unknown(places)
-            unknown = [row[-1:] for row in rows if row[:2] in lacks]
-            self._file.executemany("UPDATE requests SET lacking = 1 WHERE rowid = ?", unknown)
 
     def _submitted(self, condition: str) -> Iterator[Submitted]:
         columns = ", ".join(f"{table}.{name}" for table in "roc" for name in _MESSAGE.split(", "))
