@@ -139,16 +139,7 @@ async def read_backlog(store: "BacklogReader", tenancy: "TenancyAdmin", clock: C
             state = AccountState.PAUSED if account.paused else AccountState.ACTIVE
         work = works.get(account_id) or AccountWork(account_id, 0, None, 0, None, 0, None)
         accounts.append(AccountBacklog(account_id, account, state, work, failed.get(account_id, ())))
-    return Backlog(
-        accounts,
-        await store.endpoints(),
-        now,
-        await store.set_aside(),
-        keys_ending=await tenancy.keys_ending(after=now, before=now + ENDS_SOON),
-        certificates_ending=[
-            each.id
-            for each in known.values()
-            if each.client_certificate is not None and ends_soon(each.client_certificate, now)
-        ],
-        size_bytes=await store.size(),
-    )
+    keys = await tenancy.keys_ending(after=now, before=now + ENDS_SOON)
+    own = {each.id: each.client_certificate for each in known.values() if each.client_certificate is not None}
+    ending = [account_id for account_id, certificate in own.items() if ends_soon(certificate, now)]
+    return Backlog(accounts, await store.endpoints(), now, await store.set_aside(), keys, ending, await store.size())

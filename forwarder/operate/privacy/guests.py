@@ -80,17 +80,13 @@ def _comparable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicRemains:
-    """A topic that may still hold messages about the guest. `retention`: how long it keeps messages, None without limit. `gone_by`:
-    when its present ones will have expired. `letters`: how many dead letters about the guest it has, if they were counted."""
+    """A topic that may still hold messages about the guest. `retention_days`: how long it keeps messages, None without limit.
+    `gone_by`: when its present ones will have expired. `letters`: its dead letters about the guest, if they were counted."""
 
     topic: str
-    retention: timedelta | None
+    retention_days: float | None
     gone_by: datetime | None
     letters: int | None = None
-
-    @property
-    def retention_days(self) -> float | None:
-        return None if self.retention is None else self.retention / timedelta(days=1)
 
     def in_words(self) -> str:
         letters = f" {self.letters} dead letters about this guest are on it." if self.letters else ""
@@ -187,9 +183,11 @@ class Guests:
             for topic in self.topics.all():
                 if topic in existing:
                     retention = await admin.retention(topic)
-                    gone_by = None if retention is None else self.clock.now() + retention
+                    days, gone_by = None, None
+                    if retention is not None:
+                        days, gone_by = retention / timedelta(days=1), self.clock.now() + retention
                     counted = letters if topic == self.topics.dead_letters else None
-                    remains.append(TopicRemains(topic, retention, gone_by, counted))
+                    remains.append(TopicRemains(topic, days, gone_by, counted))
         return remains
 
 
@@ -353,12 +351,9 @@ def _days_of(option: str, text: str) -> int | None:
 
 
 def _policy_row(policy: RetentionPolicy) -> dict[str, Any]:
-    return {
-        "workspace": policy.workspace_id,
-        "reservations": policy.reservation_days,
-        "deliveries": MAX_DELIVERY_DAYS if policy.delivery_days is None else policy.delivery_days,
-        "deadLetters": policy.dead_letter_days,
-    }
+    days = "reservations=reservation_days deliveries=delivery_days deadLetters=dead_letter_days"
+    row = picked(policy, f"workspace=workspace_id {days}")
+    return row | ({"deliveries": MAX_DELIVERY_DAYS} if policy.delivery_days is None else {})
 
 
 async def purge(

@@ -19,6 +19,7 @@ from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
 from forwarder.reservation.submission import SHADOW_MARK
 from forwarder.store.deployment import BacklogReader
+from forwarder.store.lists.port import AccountWork
 from forwarder.tenancy.port import SIMILAR, Account
 
 _FIELDS = (
@@ -189,14 +190,10 @@ async def show(account_id: _Id) -> Shown:
     async with open_deployment() as backend:
         account, reader = await accounts.account_of(backend.tenancy, account_id), BacklogReader(backend.engine)
         works = {each.account_id: each for each in await reader.accounts(now=backend.clock.now())}
-        work, waiting = works.get(account_id), await reader.waiting(account_id)
-    standing = {
-        "pending": 0 if work is None else work.pending,
-        "oldestPendingAt": work and work.oldest_pending_at,
-        "inDoubt": 0 if work is None else work.in_doubt,
-        "nextTryAt": waiting.due_at,
-        "lastReason": waiting.most and waiting.most[0],
-    }
+        waiting = await reader.waiting(account_id)
+    work = works.get(account_id) or AccountWork(account_id, 0, None, 0, None, 0, None)
+    standing = picked(work, "pending oldestPendingAt inDoubt") | {"nextTryAt": waiting.due_at}
+    standing["lastReason"] = waiting.most and waiting.most[0]
     row = {**_row(account), **standing}
     return Shown(row, fields_of(row))
 

@@ -109,15 +109,9 @@ def _row(adapter: Mapping[str, Any]) -> Mapping[str, Any]:
     if (evidence := adapter["evidence"]) is not None:  # for a mapping: how many of its statements rest on each source
         counted = ", ".join(f"{by} {count}" for by, count in evidence["statements"].items())
         known_by = f"{'experimental: ' if evidence['experimental'] else ''}{counted}"
-    return {
-        "kind": adapter["kind"],
-        "after a doubt": resolved,
-        "cancel": "yes" if can["cancel"] else "no",
-        "at once": can["mostPerCreate"],
-        "requests": budget or "no limit published",
-        "known by": known_by,
-        "from": adapter["from"],
-    }
+    can_cancel, requests = "yes" if can["cancel"] else "no", budget or "no limit published"
+    cells = (adapter["kind"], resolved, can_cancel, can["mostPerCreate"], requests, known_by, adapter["from"])
+    return dict(zip(_COLUMNS, cells, strict=True))
 
 
 COMMANDS = commands(
