@@ -6,7 +6,7 @@ gone, and an operator has to know.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -95,7 +95,14 @@ class TopicCheck:
         """Records the gap for operators, counts and logs it. See `GapFound`."""
         await self._store.note(NotedGap(gap.topic, gap.partition, gap.position, gap.resumed_at, self._clock.now()))
         metrics.MESSAGES_LOST.labels(gap.topic).inc(gap.missing or 0)
-        _log.error("topic.messages_lost", **asdict(gap), missing=gap.missing)
+        _log.error(
+            "topic.messages_lost",
+            topic=gap.topic,
+            partition=gap.partition,
+            position=gap.position,
+            resumed_at=gap.resumed_at,
+            missing=gap.missing,
+        )
 
     async def move_unowned(self) -> int:
         """Moves rows of partitions that the topic no longer has to the partitions that their keys hash to now; returns how many."""
