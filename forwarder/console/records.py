@@ -85,8 +85,7 @@ class TopicPages:
         since = since or self._clock.now() - _AGO
         partition = int(wanted) if is_digits(wanted) and (wanted == "0" or positive(wanted, LARGEST_ID)) else None
         skip = positive(visit.query("skip"), LARGEST_ID) or 0
-        found = await browse(self._log, name, since=since, limit=_ROWS, partition=partition, skip=skip)
-        messages = found.messages
+        messages, whole = await browse(self._log, name, since=since, limit=_ROWS, partition=partition, skip=skip)
         values = {
             "topic": name,
             "since": since.strftime("%Y-%m-%dT%H:%M:%S"),
@@ -99,7 +98,7 @@ class TopicPages:
             shown = sum(each.at == last for each in messages) + (skip if last == since else 0)  # of that moment
             onward = {"since": last.strftime("%Y-%m-%dT%H:%M:%S.%f"), "partition": partition, "skip": shown}
             more = address(f"/topics/{name}", **onward)
-        return Page("messages.html", {**values, "messages": messages, "whole": found.whole, "more": more})
+        return Page("messages.html", {**values, "messages": messages, "whole": whole, "more": more})
 
 
 class WebhookPages:

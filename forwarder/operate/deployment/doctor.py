@@ -106,9 +106,6 @@ async def _steps_within_deadline(name: str, steps: Awaitable[Sequence[Step]]) ->
         return [Step(name, "failed", str(error), "start it, or correct its address and credentials in the settings")]
 
 
-# --- the log ---
-
-
 async def _topics(parts: Checked) -> Sequence[Step]:
     wanted, partitions = parts.settings.topics.all(), parts.settings.environment.partitions
     async with parts.log.admin() as admin:
@@ -141,9 +138,6 @@ def _steps(name: str, facts: Facts) -> list[Step]:
         Step(name, "ok" if each.severity == "info" else each.severity, each.says, each.remedy)
         for each in broken_assumptions(facts)
     ]
-
-
-# --- the store ---
 
 
 async def _tables(parts: Checked) -> Sequence[Step]:

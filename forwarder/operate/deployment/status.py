@@ -342,9 +342,6 @@ def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Ite
         yield "accounts: nothing waits", ""
 
 
-# --- JSON -----------------------------------------------------------------------------------------------------------------
-
-
 def status_json(found: DeploymentStatus) -> dict[str, Any]:
     """The same for programs."""
     findings, log = findings_of(found), found.log

@@ -51,19 +51,12 @@ class SeenMessage:
     value: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Browsed:
-    """The messages, earliest first. `whole`: no matching message in between is missing."""
-
-    messages: Sequence[SeenMessage]
-    whole: bool
-
-
 async def browse(
     log: Log, topic: str, *, since: datetime, limit: int, partition: int | None = None, skip: int = 0
-) -> Browsed:
+) -> tuple[Sequence[SeenMessage], bool]:
     """The first `limit` messages of `topic` that were appended at `since` or later, without the first `skip`, in one partition if
-    given. Reads at most some thousand messages, spread over the partitions. Raises `LogUnavailable`."""
+    given, the earliest first; and whether no matching message in between is missing. Reads at most some thousand messages, spread
+    over the partitions. Raises `LogUnavailable`."""
     found: list[SeenMessage] = []  # redacted at once: a message may have a megabyte
     read, whole = 0, True
     async with aclosing(read_to_end(log, topic, since=since)) as batches:
@@ -75,7 +68,7 @@ async def browse(
                 whole = enough
                 break
     found.sort(key=lambda each: (each.at, each.partition, each.offset))
-    return Browsed(found[skip:][:limit], whole)
+    return found[skip:][:limit], whole
 
 
 def _seen(consumed: ConsumedMessage) -> SeenMessage:

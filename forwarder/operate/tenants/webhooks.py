@@ -191,9 +191,6 @@ async def remove(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     return Shown({"id": endpoint_id, "removed": True}, f"Webhook {endpoint_id} is removed.")
 
 
-# --- deliveries ---
-
-
 async def send_test(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     """Send an event of type webhook.test.v1 to one webhook, even if it does not subscribe to that type."""
     async with _open_webhooks() as hooks:
