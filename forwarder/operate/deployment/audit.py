@@ -36,19 +36,17 @@ def _text(value: Any) -> str:
 
 async def list_entries(
     since: Annotated[str | None, Option(help="Only since then: ISO 8601, or an age such as 30m, 2h, 7d.")] = None,
-    who: Annotated[
-        str | None, Option(help="Only of this actor: an account of the operating system, or the id of an API key.")
-    ] = None,
-    action: Annotated[
-        str | None, Option(help="Only this action, such as key.revoke, or all of a noun, such as key.")
-    ] = None,
+    who: str | None = None,
+    action: str | None = None,
     workspace: Annotated[str | None, Option(help="Only of this workspace.")] = None,
-    before: Annotated[
-        int | None, Option(min=1, max=2**63 - 1, metavar="NUMBER", help="Only entries before this one: the next page.")
-    ] = None,
+    before: Annotated[int | None, Option(min=1, max=2**63 - 1, metavar="NUMBER")] = None,
     limit: Annotated[int, Option(min=1, max=10_000, help="How many, newest first.")] = 50,
 ) -> Shown:
-    """List operations, newest first: who, from where, what, to what, with what result."""
+    """List operations, newest first: who, from where, what, to what, with what result.
+
+    who: Only of this actor: an account of the operating system, or the id of an API key.
+    action: Only this action, such as key.revoke, or all of a noun, such as key.
+    before: Only entries before this one: the next page."""
     wanted = AuditFilter(moment_if_given(since, "--since"), who, action, workspace)
     async with open_deployment() as backend:
         found = await backend.trail.entries(wanted, before=before, limit=limit + 1)

@@ -203,9 +203,7 @@ _ADVICE: Final = {
 async def erase(
     email: Annotated[str | None, Option(help="The guest's e-mail address.")] = None,
     phone: Annotated[str | None, Option(help="The guest's phone number, as it was submitted.")] = None,
-    reservation: Annotated[
-        str | None, Option(metavar="REQUEST_ID", help="The requestId of one reservation: rsv_….")
-    ] = None,
+    reservation: Annotated[str | None, Option(metavar="REQUEST_ID")] = None,
     workspace: Annotated[str | None, Option(help="Only in this workspace.")] = None,
     yes: Annotated[bool, Option("--yes", help="Erase. Without it, only show what would be erased.")] = False,
 ) -> Shown:
@@ -213,7 +211,8 @@ async def erase(
 
     Erased submissions stay as anonymous ones, still recognised and never booked again. Unfinished ones are refused. Messages on
     topics cannot be changed: the command shows when they expire. Safe to repeat.
-    """
+
+    reservation: The requestId of one reservation: rsv_…."""
     if [email, phone, reservation].count(None) != 2:  # noqa: PLR2004 - one of three is given
         raise WrongUsage("Say which guest by one of --email, --phone and --reservation.")
     if email is not None and "@" not in email:
@@ -357,10 +356,7 @@ def _policy_row(policy: RetentionPolicy) -> dict[str, Any]:
 
 
 async def purge(
-    before: Annotated[
-        datetime,
-        Option(formats=["%Y-%m-%d"], metavar="YYYY-MM-DD", help="The first day, in UTC, whose submissions stay."),
-    ],
+    before: Annotated[datetime, Option(formats=["%Y-%m-%d"], metavar="YYYY-MM-DD")],
     workspace: Annotated[str | None, Option(help="Only of this workspace.")] = None,
     yes: Annotated[bool, Option("--yes", help="Delete. Without it, only count what would be deleted.")] = False,
 ) -> Shown:
@@ -369,7 +365,8 @@ async def purge(
     Confirmed submissions finish when the guest leaves, others with their outcome.
     Deleted ones can no longer be looked up, listed, cancelled or replayed; a booking once confirmed is still not made twice.
     Pending, in-doubt and being-cancelled ones are kept, however old. Workers keep running. Safe to interrupt and to repeat.
-    """
+
+    before: The first day, in UTC, whose submissions stay."""
     day, deleted = before.date(), 0
     async with open_deployment() as backend:
         submissions = Purge(Purger(backend.engine), backend.audit, backend.clock)

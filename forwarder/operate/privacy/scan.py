@@ -129,10 +129,7 @@ async def scan(
         list[Path] | None, Argument(metavar="[PATH]...", help="Files and directories to look through as well.")
     ] = None,
     pan: Annotated[bool, Option("--pan", help="Look for card numbers and security codes.")] = False,
-    values_file: Annotated[
-        Path | None,
-        Option(metavar="PATH", help="Look for the values in this file, one a line; - reads them from standard input."),
-    ] = None,
+    values_file: Annotated[Path | None, Option(metavar="PATH")] = None,
     only: Annotated[list[str] | None, Option(metavar="NAME", help="Only this table or topic; repeatable.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -140,7 +137,8 @@ async def scan(
 
     Shows the place of each hit (table, column, key; topic, part, partition:offset), never its value. Exits 1 if there is a hit,
     130 if Ctrl-C interrupted it; then it shows the result so far.
-    """
+
+    values_file: Look for the values in this file, one a line; - reads them from standard input."""
     looks: list[Look] = [cards_in] if pan else []
     if values_file is not None:
         values = [line for line in text_from(values_file).splitlines() if line.strip()]

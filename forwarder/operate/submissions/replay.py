@@ -100,9 +100,7 @@ async def replay(
     *,
     filters: dead_letters.LetterOptions,
     all_open: Annotated[bool, Option("--all-open", help="All open ones.")] = False,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Only say what would be replayed, by account and class.")
-    ] = False,
+    dry_run: bool = False,
     rate: Annotated[float, Option(help="Maximum per second.")] = 50.0,
     yes: Yes = False,
 ) -> Shown:
@@ -110,7 +108,8 @@ async def replay(
 
     Workers push them again, until the account's deadline. Replaying twice books once. Undecodable ones are replayed, unchanged,
     only if their ids are given.
-    """
+
+    dry_run: Only say what would be replayed, by account and class."""
     wanted = filters.wanted()
     if [bool(ids), wanted != LetterFilter(), all_open].count(True) != 1:
         filtered = "by filters (--account, --class, --since, --until)"
