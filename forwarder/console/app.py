@@ -118,7 +118,7 @@ class OverviewPage:
                 "flow": flow,
                 "grafana": self._parts.backend.settings.environment.grafana_url,
                 "log": status.log,
-                "work": None if status.store is None else status.store.work,
+                "work": status.store.work if status.store is not None and status.store.current else None,
                 "accounts": rows[:_ROWS],
                 "more_accounts": max(len(rows) - _ROWS, 0),
                 "now": status.at,
@@ -143,7 +143,7 @@ class OverviewPage:
 
 
 def _rows(status: DeploymentStatus, flow: FlowNow | None) -> list[_AccountRow]:
-    if status.store is None or status.store.work is None:
+    if status.store is None:
         return []
     outcomes: Mapping[str, AccountOutcomes] = {} if flow is None else flow.outcomes
     pms: Mapping[str, PmsState] = pms_states(status.store.processes, status.at)

@@ -201,9 +201,9 @@ def _store(status: "DeploymentStatus") -> _Seen:
         yield "NoSecret", {}
     elif not store.sealing_keys:
         yield "NoSealingKey", {}
-    for failure_class, count in sorted((store.failed_by_class or {}).items()):
+    for failure_class, count in sorted(store.work.failed_by_class.items()):
         yield "DeadLetters", {"class": failure_class, "submissions": some(count, "submission")}
-    for each in store.set_aside:
+    for each in store.work.set_aside:
         if each.failure_class in _SET_ASIDE:
             last = span(status.at - each.last_at)
             values = {"class": each.failure_class, "messages": some(each.messages, "message"), "last": last}
@@ -211,11 +211,11 @@ def _store(status: "DeploymentStatus") -> _Seen:
     for name, count, noun in (
         ("UnpublishedResults", store.unpublished, "outcome"),
         ("Doubles", store.doubles, "reservation"),
-        ("KeysEnding", store.keys_ending, "API key"),
+        ("KeysEnding", store.work.keys_ending, "API key"),
     ):
         if count:
             yield name, {"count": some(count, noun)}
-    if ending := store.certificates_ending:
+    if ending := store.work.certificates_ending:
         more = f" and {len(ending) - _MAX_ACCOUNTS_NAMED} more" if len(ending) > _MAX_ACCOUNTS_NAMED else ""
         yield "PmsCertificatesEnding", {"accounts": ", ".join(ending[:_MAX_ACCOUNTS_NAMED]) + more}
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar
 
 from rich.console import Group as Lines
@@ -30,7 +30,7 @@ from forwarder.settings import Settings
 from forwarder.store.database import NotPermitted
 from forwarder.store.deployment import AuditTrail, BacklogReader, ProcessRegister, RunningProcess
 from forwarder.store.engine import Engine, open_engine
-from forwarder.store.lists.port import EndpointWork, SetAsideMessages
+from forwarder.store.lists.port import EndpointWork
 from forwarder.store.migrate import HEAD, applied_revisions, is_current
 from forwarder.store.submissions.port import Heartbeat, StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
@@ -43,6 +43,7 @@ from forwarder.tenancy.sql.secrets import SqlSecrets, load_sealing_keys
 from forwarder.topics.port import Log, TopicState
 
 _EXPLAINED: Final = 50  # for how many accounts, those with the most work, the reasons of pending submissions are read
+_UNREAD: Final = Backlog((), (), datetime.min.replace(tzinfo=UTC))
 
 T = TypeVar("T")
 
@@ -72,27 +73,22 @@ class StoreStatus:
     """The store. `revisions`: of its tables; `wanted_revision`: the one that this version needs. The rest is filled in only if the
     tables are current. `work`: the whole backlog; `accounts`: those with open work, those with the most first.
     `write_fault`: why a write was refused, if it was. `unpublished`: results that are late on their topic. `doubles`: submissions
-    that their PMS shows twice. `sealing_keys`: the ids of the keys that can seal cards now. `size_bytes`: on disk."""
+    that their PMS shows twice. `sealing_keys`: the ids of the keys that can seal cards now."""
 
     revisions: Sequence[str]
     wanted_revision: str
     current: bool
     write_fault: str | None = None
-    work: Backlog | None = None
+    work: Backlog = _UNREAD
     processes: Sequence[RunningProcess] = ()
     workers: Sequence[Heartbeat] = ()
     accounts: Sequence[AccountBacklog] = ()
-    failed_by_class: Mapping[str, int] | None = None
     endpoints: Sequence[EndpointStatus] = ()
-    set_aside: Sequence[SetAsideMessages] = ()
     unpublished: int = 0
     doubles: int = 0
-    keys_ending: int = 0
-    certificates_ending: Sequence[str] = ()
     secrets: Sequence[KnownSecret] = ()
     sealing_keys: Sequence[str] = ()
     audit_entries: int = 0
-    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,17 +164,12 @@ class StatusReader:
             processes=await register.processes(),
             workers=await Recorder(engine).heartbeats(),
             accounts=accounts,
-            failed_by_class=work.failed_by_class,
             endpoints=endpoints,
-            set_aside=work.set_aside,
             unpublished=await reader.unpublished(before=self.clock.now() - LATE),
             doubles=await reader.doubles(),
-            keys_ending=work.keys_ending,
-            certificates_ending=work.certificates_ending,
             secrets=await SqlSecrets(engine).known(),
             sealing_keys=await valid_sealing_keys(engine, self.clock.now()),
             audit_entries=await AuditTrail(engine).last(),
-            size_bytes=work.size_bytes,
         )
 
 
@@ -310,12 +301,12 @@ def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Ite
     for (role, version, revision, silent), count in sorted(alike.items()):
         state = "silent: killed, or without the store" if silent else "running"
         yield printable(f"role {role}: {count} {state}, version {version}, revision {revision or 'unknown'}"), ""
-    size = f"; {decimal(store.size_bytes)} on disk" if store.current else ""
+    size = f"; {decimal(store.work.size_bytes)} on disk" if store.current else ""
     yield f"tables: at {', '.join(store.revisions) or 'nothing'}, this version needs {store.wanted_revision}{size}", ""
     if not store.current:
         return
     yield f"workers: {len(store.workers)} with a lease", ""
-    failed = ", ".join(f"{count:,} {name}" for name, count in sorted((store.failed_by_class or {}).items()))
+    failed = ", ".join(f"{count:,} {name}" for name, count in sorted(store.work.failed_by_class.items()))
     yield f"dead letters: {failed or 'none open'}", ""
     for endpoint in store.endpoints:
         work = endpoint.work
@@ -366,9 +357,9 @@ def status_json(found: DeploymentStatus) -> dict[str, Any]:
 
 def _store_json(store: StoreStatus) -> dict[str, Any]:
     return {
-        **picked(store, "revisions wantedRevision current sizeBytes"),
+        **picked(store, "revisions wantedRevision current sizeBytes=work.size_bytes"),
         "processes": [picked(each, "role version revision host startedAt seenAt failing") for each in store.processes],
-        "setAside": [picked(each, "class=failure_class messages firstAt lastAt") for each in store.set_aside],
+        "setAside": [picked(each, "class=failure_class messages firstAt lastAt") for each in store.work.set_aside],
         "workers": [picked(each, "id=worker_id leaseSeconds") for each in store.workers],
         "accounts": [
             picked(each, _ACCOUNT)
@@ -376,7 +367,7 @@ def _store_json(store: StoreStatus) -> dict[str, Any]:
             | {"reasons": {name: count for name, count in each.waiting.reasons.items() if name is not None}}
             for each in store.accounts
         ],
-        "failed": dict(store.failed_by_class or {}),
+        "failed": dict(store.work.failed_by_class),
         "webhooks": [
             picked(each, "id disabled=disabled_reason")
             | {"pending": 0 if each.work is None else each.work.pending, **picked(each, "firstDueAt=work.first_due_at")}

@@ -23,12 +23,12 @@ from forwarder.operate.deployment.status import (
     status_json,
 )
 from forwarder.operate.output import Failed
-from forwarder.oversight.backlog import AccountBacklog, AccountState, Group, GroupLag
+from forwarder.oversight.backlog import AccountBacklog, AccountState, Backlog, Group, GroupLag
 from forwarder.oversight.losses import LostMessages, TopicLost
 from forwarder.settings import Environment, Settings, settings_of
 from forwarder.store.deployment import RunningProcess
 from forwarder.store.engine import open_engine
-from forwarder.store.lists.port import AccountWork, EndpointWork, SetAsideMessages, Waiting
+from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages, Waiting
 from forwarder.store.submissions.port import Heartbeat, ThrottleState
 from forwarder.tenancy.sealing import KnownSecret, Secret, SecretState
 from forwarder.topics.port import Lag, TopicState
@@ -77,6 +77,11 @@ def pending(name: str, count: int, *, since: Any = NOW, due: int = 0, due_at: An
 
 def stored(*accounts: AccountBacklog, **more: Any) -> DeploymentStatus:
     return replace(WELL, store=replace(STORE, **({"accounts": accounts, "processes": RUNNING} | more)))
+
+
+def backlog(*failed: FailedWork, **more: Any) -> Backlog:
+    nothing = AccountWork("acme", 0, None, 0, None, 0, None)
+    return Backlog([AccountBacklog("acme", None, AccountState.ACTIVE, nothing, failed)], (), NOW, **more)
 
 
 def logged(**more: Any) -> DeploymentStatus:
@@ -417,11 +422,13 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
     (
         "forged and undecodable messages, and one that caused an internal error",
         stored(
-            set_aside=[
-                SetAsideMessages("forged", 3, LONG_AGO, LONG_AGO),
-                SetAsideMessages("internal_error", 1, NOW, NOW),
-                SetAsideMessages("undecodable", 1200, LONG_AGO, MINUTES_AGO),
-            ]
+            work=backlog(
+                set_aside=[
+                    SetAsideMessages("forged", 3, LONG_AGO, LONG_AGO),
+                    SetAsideMessages("internal_error", 1, NOW, NOW),
+                    SetAsideMessages("undecodable", 1200, LONG_AGO, MINUTES_AGO),
+                ]
+            )
         ),
         [
             (
@@ -443,7 +450,7 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
     ),
     (
         "dead letters, doubles and results that are late",
-        stored(failed_by_class={"expired": 4}, doubles=1, unpublished=12),
+        stored(work=backlog(FailedWork("acme", "expired", 4)), doubles=1, unpublished=12),
         [
             (
                 "Doubles",
@@ -486,7 +493,10 @@ INCIDENTS: Sequence[tuple[str, DeploymentStatus, Sequence[tuple[str, str, str]]]
     ),
     (
         "cards cannot be sealed, and API keys end",
-        stored(sealing_keys=[], keys_ending=2, certificates_ending=[f"a{number}" for number in range(1, 8)]),
+        stored(
+            sealing_keys=[],
+            work=backlog(keys_ending=2, certificates_ending=[f"a{number}" for number in range(1, 8)]),
+        ),
         [
             (
                 "NoSealingKey",
@@ -544,7 +554,7 @@ async def test_each_readiness_check_belongs_to_a_condition(data_dir: Path) -> No
 
 
 def test_what_is_urgent_comes_first() -> None:
-    found = stored(failed_by_class={"expired": 4}, write_fault="full", keys_ending=1)
+    found = stored(work=backlog(FailedWork("acme", "expired", 4), keys_ending=1), write_fault="full")
     assert [each.condition.severity for each in findings_of(found)] == [Severity.PAGE, Severity.TICKET, Severity.TICKET]
 
 
