@@ -35,9 +35,9 @@ console cli.run.serve:console
   Serve the operators' console, /console: watch and repair the deployment in a browser.
 simulate cli.run.serve:simulate
   Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.
-listen operate.events.listen:listen
+listen operate.listen:listen
   Post result events to a program on your machine, signed as webhooks are, and print its responses; until Ctrl-C.
-scan operate.privacy.scan:scan
+scan operate.scan:scan
   Scan all stored data for card data: all tables of the database, all topics.
 status operate.deployment.status:status
   Show the deployment's state: problems first, most urgent first, each with the command that fixes it.
@@ -45,7 +45,7 @@ doctor operate.deployment.doctor:doctor
   Check how the deployment is set up: settings, log, topics, store, clock, secret, keys and simulator, and say what to do.
 recover operate.deployment.recovery:recover
   After a restore: bring the database up to date from the topics, or accept topics that were recreated.
-purge operate.privacy.guests:purge
+purge operate.guests:purge
   Delete submissions that were finished before a day.
 migrate operate.deployment.topics:migrate
   Create or upgrade the database tables.
@@ -72,13 +72,13 @@ dead-letters operate.submissions.replay:COMMANDS
   Messages that could not be delivered or read, and replaying them.
 secret operate.deployment.secrets:COMMANDS
   The deployment's secrets: list them, see what they seal, change them.
-results operate.events.results:COMMANDS
+results operate.results:COMMANDS
   Result events, as downstream services receive them.
 audit operate.deployment.audit:COMMANDS
   The audit trail: who did what, from where, and with what result.
-retention operate.privacy.guests:RETENTION
+retention operate.guests:RETENTION
   How long workspaces keep their guests' data.
-guests operate.privacy.guests:COMMANDS
+guests operate.guests:COMMANDS
   Guests: erase one from all stored data.
 webhook operate.tenants.webhooks:COMMANDS
   Webhooks: where a workspace's results are posted.

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operate.privacy.guests import MIN_DAYS, Purge, TooRecent
+from forwarder.operate.guests import MIN_DAYS, Purge, TooRecent
 from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status

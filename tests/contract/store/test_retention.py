@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.housekeeping.service import BATCH, RetentionSweeper
 from forwarder.notifier.posting import body_of
-from forwarder.operate.privacy.guests import GuestQuery, Guests
+from forwarder.operate.guests import GuestQuery, Guests
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationRequest

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from forwarder.operate.events.results import EventFilter, ReadRange, print_events
 from forwarder.operate.output import json_line
+from forwarder.operate.results import EventFilter, ReadRange, print_events
 from forwarder.operate.submissions.dead_letters import (
     DeadLetterReader,
     LetterFilter,

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from forwarder.operate.events.results import EventFilter, ReadRange, print_events
+from forwarder.operate.results import EventFilter, ReadRange, print_events
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Log, Message, Tail
 from tests.support.cases import for_each

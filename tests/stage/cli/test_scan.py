@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from forwarder.operate.privacy.scan import MAX_HITS_LISTED, Scanned, cards_in, either, scan_file, values_in
+from forwarder.operate.scan import MAX_HITS_LISTED, Scanned, cards_in, either, scan_file, values_in
 from tests.support.cards import MASKED, NUMBER, SPELLINGS
 from tests.support.cases import for_each
 

@@ -455,7 +455,7 @@ OWN_WAYS: Final = {
     "utcfromtimestamp",
 }
 READ_THEIR_OWN: Final = {
-    "forwarder/operate/events/listen.py",
+    "forwarder/operate/listen.py",
     "forwarder/operate/command.py",
     "forwarder/console/responses.py",
     "forwarder/process/certificates.py",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forwarder.operate.privacy.guests import GuestQuery
+from forwarder.operate.guests import GuestQuery
 from tests.support.cases import for_each
 
 MARIA = GuestQuery(email="Maria@Example.com")

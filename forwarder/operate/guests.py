@@ -22,7 +22,7 @@ from typer import Argument, Option
 
 from forwarder.operate.command import commands, open_deployment, require_known
 from forwarder.operate.output import Block, Shown, Table, WrongUsage, picked, progress
-from forwarder.operate.privacy.scan import texts_in
+from forwarder.operate.scan import texts_in
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.submission import live_account_id

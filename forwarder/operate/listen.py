@@ -25,8 +25,8 @@ from typer import Option
 
 from forwarder.notifier.posting import Event, body_of, decode_event
 from forwarder.operate.command import open_results, stop_on_signal, unless_stopped
-from forwarder.operate.events.results import EventFilter, ReadRange, decoded, follow, read_range_of, types_of
 from forwarder.operate.output import Failed, WrongUsage, note, say, while_read
+from forwarder.operate.results import EventFilter, ReadRange, decoded, follow, read_range_of, types_of
 from forwarder.process.clock import Clock, SystemClock, iso
 from forwarder.process.printable import printable
 from forwarder.reservation.cancellation import CancellationStatus

@@ -1,1 +1,0 @@
-"""Result events: printing them, and posting them to a program that is being written."""

@@ -1,1 +1,0 @@
-"""Guests' data: retention periods, erasing a guest, and scanning for card data."""
