@@ -182,7 +182,6 @@ def _folded(combine: Callable[[float, float], float], numbers: Iterable[tuple[tu
 BATCH = 50
 _PAUSE_SECONDS = 0.05
 _REST = 9
-_SWEEP_SECONDS = 900.0
 _REMOVED_FOR = timedelta(hours=1)  # how long deliveries of a removed endpoint are kept; no API shows them
 
 
@@ -197,7 +196,7 @@ class RetentionSweeper:
     async def keep_sweeping(self) -> None:
         """One sweep, and the wait for the next. Raises `StoreUnavailable`, `TenancyUnavailable`."""
         await self.sweep()
-        await self._clock.sleep(_SWEEP_SECONDS)
+        await self._clock.sleep(900.0)
 
     async def sweep(self) -> None:
         """Removes all data that is due. Raises `StoreUnavailable`, `TenancyUnavailable`."""

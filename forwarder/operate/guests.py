@@ -34,8 +34,6 @@ from forwarder.topics.codec import Undecodable, decode_data
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.reading import read_to_end
 
-_PAGE: Final = 500
-_AT_ONCE: Final = 25
 _PHONE: Final = re.compile(r"\+?\d[\d\s().\-/]{4,}\d")
 _BETWEEN_PHONES: Final = re.compile(r"\s/\s|\s-\s|\s\s|\n")
 
@@ -128,7 +126,7 @@ class Guests:
         else:
             records, after = [], 0
             while True:
-                page, last = await self.store.page(after=after, limit=_PAGE, workspace_id=query.workspace_id)
+                page, last = await self.store.page(after=after, limit=500, workspace_id=query.workspace_id)
                 records += [record for record in page if query.is_in([record.request, record.record, *record.others])]
                 if last is None:
                     break
@@ -157,7 +155,7 @@ class Guests:
         ]
         of_workspace_id = attrgetter("workspace_id")
         for workspace_id, records in groupby(sorted(ready, key=of_workspace_id), key=of_workspace_id):
-            while some := [*islice(records, _AT_ONCE)]:
+            while some := [*islice(records, 25)]:
                 ids = [record.request_id for record in some]
                 async with self.audit.operation("guests.erase", workspace=workspace_id, by=query.by, submissions=ids):
                     erased += await self.store.erase(some, now=self.clock.now())
@@ -257,7 +255,6 @@ COMMANDS = commands(erase=erase)
 
 MIN_DAYS: Final = 30
 """Submissions that finished less than this many days ago are kept: callers, webhooks and consumers still query them."""
-_PURGED_AT_ONCE: Final = 500
 
 
 class TooRecent(WrongUsage):
@@ -289,7 +286,7 @@ class Purge:
         ) as operation:
             await self._store.mark(before, now=self._clock.now())
             while True:
-                last, some = await self._store.delete_some(before, workspace_id, after=after, limit=_PURGED_AT_ONCE)
+                last, some = await self._store.delete_some(before, workspace_id, after=after, limit=500)
                 if last is None:
                     break
                 after, deleted = last, deleted + some

@@ -41,7 +41,6 @@ from forwarder.webhooks.sender import open_sender
 
 # --- events from the public API ---
 
-_SECONDS: Final = 10.0
 _MAX_PROBLEM_BYTES: Final = 64 * 1024
 _MAX_PAGE_BYTES: Final = 64 * 1024 * 1024  # larger than any page of 200 records
 
@@ -87,7 +86,7 @@ class Api:
         headers |= {"Accept": "application/json", "User-Agent": "reservation-forwarder-listen"}
         address = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
-            with _OPENER.open(Request(address, headers=headers), timeout=_SECONDS) as answer:  # noqa: S310 - the caller's
+            with _OPENER.open(Request(address, headers=headers), timeout=10.0) as answer:  # noqa: S310 - the caller's
                 body = answer.read(_MAX_PAGE_BYTES + 1)
             if len(body) > _MAX_PAGE_BYTES:
                 raise ApiRefused(f"the server at {self.url} is not a forwarder: more than {_MAX_PAGE_BYTES:,} bytes")
@@ -111,9 +110,6 @@ class Api:
         return members
 
 
-_RESERVATIONS: Final = "/api/v1/vrs/reservations"
-_SUBMISSIONS: Final = "/api/v1/vrs/submissions"
-_PAGE: Final = 200
 _PAUSE_SECONDS: Final = 1.0
 _OVERLAP: Final = timedelta(minutes=10)
 """How far each poll reaches back before the previous one: clocks differ, and a change becomes visible shortly after its time."""
@@ -157,13 +153,13 @@ class Changes:
             self._known = {request_id: at for request_id, at in self._known.items() if at >= iso(earliest)}
 
     async def _look(self, earliest: datetime | None) -> _Found:
-        wanted = {"status": ",".join(Status), "limit": str(_PAGE)}
+        wanted = {"status": ",".join(Status), "limit": "200"}
         wanted |= {} if earliest is None else {"updatedSince": iso(earliest)}
         found: list[tuple[str, Mapping[str, Any]]] = []
         for account in self.accounts:
             cursor: Mapping[str, str] | None = {}
             while cursor is not None:
-                page = await self._read(_RESERVATIONS, account, {**wanted, **cursor})
+                page = await self._read("/api/v1/vrs/reservations", account, {**wanted, **cursor})
                 found += [(account, record) for record in page["data"]]
                 following = page["meta"]["cursors"]["next"]
                 cursor = {"cursor": following} if following else None
@@ -176,7 +172,7 @@ class Changes:
         for account, record in news:
             if record["status"] not in EVENT_TYPES:
                 continue
-            submission = (await self._read(f"{_SUBMISSIONS}/{record['requestId']}", account, {}))["data"]
+            submission = (await self._read(f"/api/v1/vrs/submissions/{record['requestId']}", account, {}))["data"]
             request_id, changed, status = submission["requestId"], submission["updatedAt"], submission["status"]
             reported_before = self._known.get(request_id) is not None
             self._known[request_id] = changed

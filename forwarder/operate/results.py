@@ -18,10 +18,6 @@ from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Message
 from forwarder.topics.reading import read_to_end
 
 _BEGINNING, _END = "beginning", "end"
-_AT_A_TIME = 500
-_WAIT_SECONDS = 1.0
-_PAUSE_SECONDS = 1.0
-_NOTHING = "-"
 
 Event = Mapping[str, Any]
 T = TypeVar("T")
@@ -95,10 +91,10 @@ async def follow(
             await tail.seek(offsets)
         while True:
             try:
-                yield await tail.receive(max_messages=_AT_A_TIME, wait_seconds=_WAIT_SECONDS)
+                yield await tail.receive(max_messages=500, wait_seconds=1.0)
             except LogUnavailable as outage:
                 note(f"{outage}; trying again")
-                await clock.sleep(_PAUSE_SECONDS)
+                await clock.sleep(1.0)
 
 
 def line(event: Event) -> str:
@@ -108,7 +104,7 @@ def line(event: Event) -> str:
     problem = _object(_object(data.get("cancellation")).get("problem") or record.get("problem"))
     ids = (record.get("id"), record.get("pmsReservationId"), problem.get("code"))
     parts = (event.get("time"), event["type"], data.get("integrationAccountId"), data.get("requestId"), *ids)
-    return "  ".join(_NOTHING if part is None else " ".join(printable(str(part)).split()) for part in parts)
+    return "  ".join("-" if part is None else " ".join(printable(str(part)).split()) for part in parts)
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ gone, and an operator has to know.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
@@ -20,8 +20,6 @@ from forwarder.topics.port import Log, LogGap, moment_of
 from forwarder.topics.publishing import partition_of
 
 _log = structlog.get_logger(__name__)
-
-_FIRST_KEPT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ class TopicCheck:
         async with self._log.tail(topic, from_beginning=partition is None) as tail:
             if partition is not None:
                 await tail.seek({partition: offset})
-            found = await tail.receive(max_messages=500, wait_seconds=_FIRST_KEPT_SECONDS)
+            found = await tail.receive(max_messages=500, wait_seconds=5.0)
         times = [each.timestamp_ms for each in found if partition is None or each.partition == partition]
         return moment_of(min(times)) if times else None
 

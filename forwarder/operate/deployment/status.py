@@ -210,7 +210,6 @@ async def _within(seconds: float, reading: Coroutine[Any, Any, T]) -> tuple[T | 
 
 # --- the page ---
 
-_FINDINGS: Final = 8
 _ACCOUNTS: Final = 8  # how many accounts a terminal's page shows; a pipe gets all of them
 
 _ACCOUNT: Final = (
@@ -231,7 +230,7 @@ async def status(
     terminal = not as_json and sys.stdout.isatty()
 
     def page(found: DeploymentStatus) -> Lines:
-        lines = lines_of(found, findings=_FINDINGS, accounts=_ACCOUNTS)
+        lines = lines_of(found, findings=8, accounts=_ACCOUNTS)
         return Lines(*(Text(text, style=style) for text, style in lines))
 
     def show(found: DeploymentStatus) -> None:

@@ -24,7 +24,6 @@ from forwarder.topics.reading import read_to_end
 MINUTES: Final = 30
 """How far back `Flow` looks."""
 _SAMPLE: Final = 2_000
-_LONGEST_SAMPLE: Final = timedelta(minutes=15)
 _LEADING: Final = "reservation."
 
 
@@ -86,7 +85,7 @@ class Flow:
             )
         # As far back as some 2,000 results reach at the rate of the last minute.
         reach = timedelta(minutes=_SAMPLE / max(results.last_minute, 1))
-        since = self._clock.now() - min(reach, _LONGEST_SAMPLE)
+        since = self._clock.now() - min(reach, timedelta(minutes=15))
         outcomes = await self._outcomes(since) if topics.results in known else {}
         return FlowNow(accepted, results, dead, outcomes, since)
 

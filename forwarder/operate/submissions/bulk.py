@@ -30,7 +30,6 @@ from forwarder.topics.signing import MessageSigner
 
 _AT_ONCE: Final = 200
 _NAMED: Final = 50  # how many request ids an audit entry names
-_PAGE: Final = 1000
 _LISTED: Final = 10
 
 T = TypeVar("T")
@@ -142,7 +141,7 @@ async def selected(
         # A duplicate's id resolves to the submission that it duplicates.
         return found, unknown if len(found) + len(unknown) >= len({*request_ids}) else ()
     rows: list[SubmissionSummary] = []
-    async with aclosing(SubmissionSearch(backend.overview, backend.request_ids).pages(query, page=_PAGE)) as pages:
+    async with aclosing(SubmissionSearch(backend.overview, backend.request_ids).pages(query, page=1000)) as pages:
         async for page, _ in pages:
             rows += page
     if not rows:

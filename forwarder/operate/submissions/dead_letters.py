@@ -23,7 +23,6 @@ from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import EVENT_ID
 
 _QUERY_SIZE = 1000
-_GONE = "gone"
 _DIGITS = 9  # of a number that one of ours wrote
 
 
@@ -201,7 +200,7 @@ def value_of(letter: Letter, message: Message) -> dict[str, Any] | None:
     reservation = value.get("reservation")
     for holder, name in ((reservation, "cardDetails"), (value, "card")):
         if isinstance(holder, dict) and holder.get(name) is not None:
-            holder[name] = _GONE
+            holder[name] = "gone"
     return value
 
 

@@ -24,7 +24,6 @@ from forwarder.topics.codec import replayed
 from forwarder.topics.port import LogUnavailable, Message, Publisher
 from forwarder.topics.signing import MessageSigner
 
-_LETTERS_NAMED = 50
 _STEPS_A_SECOND = 10  # how often letters are published; those of one step are published together
 
 
@@ -66,7 +65,7 @@ class Replay:
         """`run` for the letters of `plan`, audited: the trail has the selection before, and the number of replayed letters
         after."""
         ids = [letter.id for letter, _ in plan.chosen]
-        async with audit.request("dead_letters.replay", selected=len(ids), letters=ids[:_LETTERS_NAMED]) as operation:
+        async with audit.request("dead_letters.replay", selected=len(ids), letters=ids[:50]) as operation:
             try:
                 await self.run(letters, on_published)
             finally:

@@ -198,7 +198,6 @@ def checks_of(names: str) -> tuple[str, ...]:
 
 # --- probing: is its PMS reachable, does TLS verify, does it accept the credential, how fast does it respond? ---
 
-_CONNECT_SECONDS: Final = 10.0
 _PORTS: Final = {"http": 80, "https": 443}
 _MEND: Final = {
     "pms_unauthorized": "give it another credential: forwarder account set {id} --credential-file -",
@@ -275,7 +274,7 @@ class Prober:
         port, name = parts.port or _PORTS[parts.scheme], "tls" if parts.scheme == "https" else "connection"
         try:
             trust = trust_of(ClientTls(account.authorities)) if name == "tls" else None
-            async with asyncio.timeout(_CONNECT_SECONDS):
+            async with asyncio.timeout(10.0):
                 _, writer = await asyncio.open_connection(parts.hostname, port, ssl=trust)
         except BadOptions as error:
             return ProbeStep(name, FAILED, str(error), mend=f"forwarder account set {account.id} --ca-file FILE")
