@@ -179,8 +179,8 @@ class Recovery:
     async def _at_work(self, before: Sequence[Heartbeat]) -> LeasesInForce | None:
         """The error that names those who renewed their leases since `before`."""
         alive = sorted(each.worker_id for each in await self._others() if each not in before)
-        says = f"Workers, or another recovery, are at work on this store: {', '.join(alive)}. Stop them all, then run this again."
-        return LeasesInForce(says) if alive else None
+        says = f"Workers, or another recovery, are at work on this store: {', '.join(alive)}"
+        return LeasesInForce(f"{says}. Stop them all, then run this again.") if alive else None
 
     async def _recover(self, since: datetime | None, copy: TopicCopy) -> Recovered:
         recorder, blame, behind, replayed = self.recorder, Blame(Where.RECOVERY, self.clock.sleep), 0, 0
