@@ -35,9 +35,8 @@ async def _account_of(backend: Backend, asked: AskedFor) -> Account:
     """The account of the submission. Raises `NotReached`."""
     account = await backend.pushing_directory().account(asked.account_id)
     if account is None:
-        raise NotReached(
-            f"its account {asked.account_id} no longer exists. `forwarder account add --id …` restores it."
-        )
+        advice = "`forwarder account add --id …` restores it"
+        raise NotReached(f"its account {asked.account_id} no longer exists. {advice}.")
     return account
 
 
@@ -97,10 +96,10 @@ async def _ask(backend: Backend, opened: PmsDirectory, account: Account, asked: 
         found = outcome.pms_reservation_id
         return LookedUp("there", f"The PMS has it, as {found}: settle it as confirmed under that identifier.", found)
     if isinstance(outcome, Absent):
-        advice = (
-            "A push that was sent in the last minutes may still arrive: ask again before it is settled as not made."
+        advice = "A push that was sent in the last minutes may still arrive: ask again"
+        return LookedUp(
+            "absent", f"The PMS has nothing under our reference. {advice} before it is settled as not made."
         )
-        return LookedUp("absent", f"The PMS has nothing under our reference. {advice}")
     return LookedUp("unknown", f"The PMS does not say ({outcome.reason}): {outcome.detail}")
 
 
@@ -151,11 +150,10 @@ async def cancel_double(
         if asked is None or not asked.doubles:
             raise Failed(f"{request_id} has no double. `forwarder doubles list` names those that have one.")
         if not as_json:
-            stay = f"{asked.reservation['arrivalDate']} to {asked.reservation['departureDate']}"
-            say(
-                f"{asked.request_id}, account {asked.account_id}: property {asked.reservation['propertyId']}, {stay}. It is "
-                f"confirmed as {asked.pms_reservation_id}, which stays; {pms_reservation_id} is to be cancelled."
-            )
+            about, made = asked.reservation, asked.pms_reservation_id
+            stay = f"property {about['propertyId']}, {about['arrivalDate']} to {about['departureDate']}"
+            stays = f"It is confirmed as {made}, which stays; {pms_reservation_id} is to be cancelled."
+            say(f"{asked.request_id}, account {asked.account_id}: {stay}. {stays}")
         agreed(f"Cancel {pms_reservation_id} in the PMS?", yes=yes)
         await _cancel_in_pms(backend, asked, pms_reservation_id)
     result = {"requestId": request_id, "cancelled": pms_reservation_id}

@@ -342,9 +342,10 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
     if found is None:
         return not_found(request_id)
     summary = found[0]
+    letter = f"{summary.request_id}.{summary.revision}"
     advice = {
         Status.PENDING: "workers are processing it; `forwarder submissions show` shows the progress",
-        Status.FAILED: f"it was not made; `forwarder dead-letters replay {summary.request_id}.{summary.revision}` puts it back",
+        Status.FAILED: f"it was not made; `forwarder dead-letters replay {letter}` puts it back",
         Status.IN_DOUBT: "a worker was just looking for it; try again",
     }.get(summary.status, "there is nothing to settle")
     return Failed(f"{request_id} is {summary.status.value}: {advice}.")
