@@ -45,16 +45,8 @@ _MAX_PROBLEM_BYTES: Final = 64 * 1024
 _MAX_PAGE_BYTES: Final = 64 * 1024 * 1024  # larger than any page of 200 records
 
 
-class ApiFault(Exception):
-    """A response of the API other than 2xx, or none. The message is for people."""
-
-
-class ApiUnavailable(ApiFault):
-    """It may answer in a moment."""
-
-
-class ApiRefused(ApiFault):
-    """Refused for good: the same request would get the same answer."""
+class ApiUnavailable(Exception):
+    """The API does not answer, and may in a moment."""
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -77,7 +69,7 @@ class Api:
 
     def get(self, path: str, account: str, query: Mapping[str, str]) -> Mapping[str, Any]:
         """The members of the response, for an integration account. Blocks for at most 10 seconds between two bytes. Uses the
-        environment's proxies. Raises `ApiFault`."""
+        environment's proxies. Raises `ApiUnavailable`, and `Failed` where the same request would be refused again."""
         headers = {
             "Authorization": f"Bearer {self.token}",
             "workspaceId": self.workspace,
@@ -89,7 +81,7 @@ class Api:
             with _OPENER.open(Request(address, headers=headers), timeout=10.0) as answer:  # noqa: S310 - the caller's
                 body = answer.read(_MAX_PAGE_BYTES + 1)
             if len(body) > _MAX_PAGE_BYTES:
-                raise ApiRefused(f"the server at {self.url} is not a forwarder: more than {_MAX_PAGE_BYTES:,} bytes")
+                raise Failed(f"the server at {self.url} is not a forwarder: more than {_MAX_PAGE_BYTES:,} bytes")
             members = json.loads(body)
         except HTTPError as error:
             with error:
@@ -100,13 +92,13 @@ class Api:
                 except (OSError, HTTPException, ValueError, LookupError, TypeError, RecursionError):
                     said = str(error.reason)
             passing = error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code == HTTPStatus.TOO_MANY_REQUESTS
-            raise (ApiUnavailable if passing else ApiRefused)(f"{error.code} {said}".strip()) from None
+            raise (ApiUnavailable if passing else Failed)(f"{error.code} {said}".strip()) from None
         except (OSError, HTTPException) as error:
             raise ApiUnavailable(f"no answer from {self.url}: {getattr(error, 'reason', error)}") from error
         except (ValueError, RecursionError) as error:
-            raise ApiRefused(f"the server at {self.url} is not a forwarder: {error}") from error
+            raise Failed(f"the server at {self.url} is not a forwarder: {error}") from error
         if not isinstance(members, dict):
-            raise ApiRefused(f"the server at {self.url} is not a forwarder")
+            raise Failed(f"the server at {self.url} is not a forwarder")
         return members
 
 
@@ -198,7 +190,7 @@ class Changes:
             except ApiUnavailable as outage:
                 note(f"{outage}; trying again")
                 await self.clock.sleep(_PAUSE_SECONDS)
-            except ApiRefused as refused:
+            except Failed as refused:
                 raise Failed(f"the API refuses to list {account}: {refused}") from None
 
 

@@ -4,7 +4,7 @@ port; and `forwarder simulate`: simulated PMSs to develop and test against, with
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
@@ -32,24 +32,20 @@ STAGES: Final[Mapping[str, str]] = {
 """The function that runs each stage, as `load` takes it."""
 
 
-def ingress(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
-    """Accept reservation requests over HTTP and publish them to the log."""
-    _serve("ingress", host, port, processes)
+def _stage(name: str, about: str) -> Callable[..., None]:
+    def run(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
+        _serve(name, host, port, processes)
+
+    run.__doc__ = about
+    return run
 
 
-def worker(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
-    """Push submissions to the PMSs. The port serves health and metrics."""
-    _serve("worker", host, port, processes)
-
-
-def query(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
-    """Serve submissions and reservations over HTTP: their status, records and pages."""
-    _serve("query", host, port, processes)
-
-
-def notifier(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
-    """Post results to customers' endpoints. The port serves the management of webhooks, health and metrics."""
-    _serve("notifier", host, port, processes)
+ingress = _stage("ingress", "Accept reservation requests over HTTP and publish them to the log.")
+worker = _stage("worker", "Push submissions to the PMSs. The port serves health and metrics.")
+query = _stage("query", "Serve submissions and reservations over HTTP: their status, records and pages.")
+notifier = _stage(
+    "notifier", "Post results to customers' endpoints. The port serves the management of webhooks, health and metrics."
+)
 
 
 def housekeeping(host: Host = None, port: Port = None) -> None:

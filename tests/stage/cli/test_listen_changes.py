@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from forwarder.cli.program import program
 from forwarder.notifier.posting import Event
-from forwarder.operate.listen import Api, ApiFault, ApiRefused, ApiUnavailable, Changes
+from forwarder.operate.listen import Api, ApiUnavailable, Changes
 from forwarder.operate.output import Failed, WrongUsage
 from forwarder.operate.results import ReadRange
 from tests.support.cases import for_each
@@ -39,7 +39,7 @@ class Service(Api):
     """An API that has these submissions, and before each of them these troubles."""
 
     submissions: dict[str, dict[str, Any]] = field(default_factory=dict)
-    troubles: list[ApiFault] = field(default_factory=list)
+    troubles: list[Exception] = field(default_factory=list)
     asked: list[Mapping[str, str]] = field(default_factory=list)
 
     def get(self, path: str, account: str, query: Mapping[str, str]) -> Mapping[str, Any]:
@@ -162,7 +162,7 @@ async def test_an_outage_is_told_and_waited_for_and_a_refusal_ends_it(
     async with looking(service, BEGINNING) as looks:
         assert await looks.kinds() == [("confirmed", "a")]
         assert "store_unavailable" in capsys.readouterr().err
-        service.troubles.append(ApiRefused("401 unauthenticated: No."))
+        service.troubles.append(Failed("401 unauthenticated: No."))
         with pytest.raises(Failed, match="unauthenticated"):
             await looks.look()
 
@@ -172,14 +172,14 @@ async def test_an_outage_is_told_and_waited_for_and_a_refusal_ends_it(
     [
         (b"HTTP/1.1 503 -\r\nContent-Length: 0\r\n\r\n", ApiUnavailable, "503"),
         (b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n", ApiUnavailable, "429 Slow"),
-        (b'HTTP/1.1 403 -\r\nContent-Length: 28\r\n\r\n{"code":"no","detail":"Not."}', ApiRefused, "403"),
-        (b"HTTP/1.1 302 Found\r\nLocation: /y\r\nContent-Length: 0\r\n\r\n", ApiRefused, "302 Found"),
-        (b"HTTP/1.1 200 -\r\nContent-Length: 4\r\n\r\nHey.", ApiRefused, "not a forwarder"),
-        (b"HTTP/1.1 200 -\r\nContent-Length: 2\r\n\r\n[]", ApiRefused, "not a forwarder"),
+        (b'HTTP/1.1 403 -\r\nContent-Length: 28\r\n\r\n{"code":"no","detail":"Not."}', Failed, "403"),
+        (b"HTTP/1.1 302 Found\r\nLocation: /y\r\nContent-Length: 0\r\n\r\n", Failed, "302 Found"),
+        (b"HTTP/1.1 200 -\r\nContent-Length: 4\r\n\r\nHey.", Failed, "not a forwarder"),
+        (b"HTTP/1.1 200 -\r\nContent-Length: 2\r\n\r\n[]", Failed, "not a forwarder"),
         (b"", ApiUnavailable, "no answer"),
     ],
 )
-async def test_what_passes_is_told_from_what_does_not(answer: bytes, kind: type[ApiFault], said: str) -> None:
+async def test_what_passes_is_told_from_what_does_not(answer: bytes, kind: type[Exception], said: str) -> None:
     async def serve(caller: Caller) -> None:
         await caller.request()
         if answer:
