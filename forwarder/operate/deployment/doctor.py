@@ -20,7 +20,7 @@ from forwarder.oversight.audit import OUTAGES
 from forwarder.oversight.backlog import read_lag
 from forwarder.process.certificates import ENDS_SOON, certificate_ends, pem_of
 from forwarder.process.clock import Clock
-from forwarder.settings import Distributed, Embedded, Settings
+from forwarder.settings import Embedded, Settings
 from forwarder.settings.backend import certificates_of
 from forwarder.store.engine import Engine
 from forwarder.store.lists.overview import Overview
@@ -83,7 +83,12 @@ class Checked:
 
 async def examine(parts: Checked) -> Sequence[Step]:
     """All steps. A step whose prerequisite failed is reported as not tried."""
-    found = [Step("settings", "ok", _where(parts.settings.backend))]
+    backend = parts.settings.backend
+    if isinstance(backend, Embedded):
+        where = f"embedded, in {backend.data_dir}"
+    else:
+        where = f"Kafka at {backend.bootstrap_servers}, PostgreSQL at {', '.join(backend.hosts[-1:])}"
+    found = [Step("settings", "ok", where)]
     found += await _steps_within_deadline("log", _topics(parts))
     store = await _steps_within_deadline("store", _tables(parts))
     found += store
@@ -222,14 +227,6 @@ async def open_doctor(settings: Settings) -> AsyncIterator[Checked]:
     """Opens the deployment of `settings`. Raises `Failed` as `require_data`."""
     async with open_status(settings) as opened:
         yield Checked(settings, opened.log, opened.engine, TenancyAdmin(opened.engine), opened.clock)
-
-
-def _where(backend: Embedded | Distributed) -> str:
-    match backend:
-        case Embedded(data_dir):
-            return f"embedded, in {data_dir}"
-        case Distributed(bootstrap_servers):
-            return f"Kafka at {bootstrap_servers}, PostgreSQL at {', '.join(backend.hosts[-1:])}"
 
 
 async def doctor() -> Shown:

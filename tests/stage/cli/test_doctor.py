@@ -13,7 +13,7 @@ from forwarder.assembly.backend import open_backend
 from forwarder.operate.deployment.doctor import Checked, Step, examine, open_doctor
 from forwarder.operate.output import Failed
 from forwarder.process.certificates import certificate_ends
-from forwarder.settings import Environment, Settings, settings_of
+from forwarder.settings import Embedded, Environment, Settings, settings_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Account, ApiKey, KnownKey, Workspace
 from forwarder.tenancy.sealing import UnknownSecret
@@ -86,7 +86,7 @@ class Callers:
 def parts(broker: Broker | None = None, *, simulator: str | None = None, **changes: Any) -> Checked:
     """Of a deployment in which all is well, but for `changes`."""
     settings = SimpleNamespace(
-        backend=None,
+        backend=Embedded(Path("data")),
         topics=Topics(),
         worker=SimpleNamespace(group="workers"),
         notifier=SimpleNamespace(group="notifiers"),
