@@ -40,12 +40,14 @@ _BETWEEN_PHONES: Final = re.compile(r"\s/\s|\s-\s|\s\s|\n")
 
 @dataclass(frozen=True, slots=True)
 class GuestQuery:
-    """Selects a guest by exactly one of `email`, `phone` and `request_id`; in one workspace, if given."""
+    """Selects a guest by exactly one of `email`, `phone` and `request_id`; in one workspace, if given.
 
-    email: str | None = None
-    phone: str | None = None
-    request_id: str | None = None
-    workspace_id: str | None = None
+    request_id: The requestId of one reservation: rsv_…."""
+
+    email: Annotated[str | None, Option(help="The guest's e-mail address.")] = None
+    phone: Annotated[str | None, Option(help="The guest's phone number, as it was submitted.")] = None
+    request_id: Annotated[str | None, Option("--reservation", metavar="REQUEST_ID")] = None
+    workspace_id: Annotated[str | None, Option("--workspace", help="Only in this workspace.")] = None
 
     @property
     def by(self) -> str:
@@ -199,27 +201,23 @@ _ADVICE: Final = {
 
 
 async def erase(
-    email: Annotated[str | None, Option(help="The guest's e-mail address.")] = None,
-    phone: Annotated[str | None, Option(help="The guest's phone number, as it was submitted.")] = None,
-    reservation: Annotated[str | None, Option(metavar="REQUEST_ID")] = None,
-    workspace: Annotated[str | None, Option(help="Only in this workspace.")] = None,
+    *,
+    query: GuestQuery,
     yes: Annotated[bool, Option("--yes", help="Erase. Without it, only show what would be erased.")] = False,
 ) -> Shown:
     """Erase a guest: from submissions, records and webhook deliveries. Without --yes, only show where its data is.
 
     Erased submissions stay as anonymous ones, still recognised and never booked again. Unfinished ones are refused. Messages on
     topics cannot be changed: the command shows when they expire. Safe to repeat.
-
-    reservation: The requestId of one reservation: rsv_…."""
-    if [email, phone, reservation].count(None) != 2:  # noqa: PLR2004 - one of three is given
+    """
+    if [query.email, query.phone, query.request_id].count(None) != 2:  # noqa: PLR2004 - one of three is given
         raise WrongUsage("Say which guest by one of --email, --phone and --reservation.")
-    if email is not None and "@" not in email:
+    if query.email is not None and "@" not in query.email:
         raise WrongUsage("--email takes a full address, such as maria@example.com.")
-    if phone is not None and len(digits_of(phone)) < MIN_DIGITS:
+    if query.phone is not None and len(digits_of(query.phone)) < MIN_DIGITS:
         raise WrongUsage("--phone takes a full number, of at least six digits.")
-    query = GuestQuery(email, phone, reservation, workspace)
     async with open_deployment() as backend:
-        await require_known(backend, workspace=workspace)
+        await require_known(backend, workspace=query.workspace_id)
         store, accounts = GuestStore(backend.engine), backend.tenancy.account_workspaces
         guests = Guests(store, accounts, backend.log, backend.settings.topics, backend.clock, backend.audit)
         with progress(await guests.store.last_id(), "Looking for the guest") as on_more:
