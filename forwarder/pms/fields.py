@@ -10,7 +10,7 @@ An adapter writes its notes from its table (`FieldTable.lines`), so that the tab
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, cached_property
@@ -20,6 +20,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
+from forwarder.pms.port import Loss
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import (
     Address,
@@ -38,12 +39,10 @@ _PARTS: Final[Mapping[str, tuple[type[BaseModel], ...]]] = {
     "cardDetails.": (CardDetails,),
 }
 _WHOLES: Final = {"guest", "guest.address", "cardDetails"}
-
-
-_EACH: Final = dict.fromkeys(
+_EACH: Final = [
     prefix + to_camel(name) for prefix, models in _PARTS.items() for model in models for name in model.model_fields
-)
-SPECIFIED: Final = tuple(name for name in _EACH if name not in _WHOLES)
+]
+SPECIFIED: Final = tuple(name for name in dict.fromkeys(_EACH) if name not in _WHOLES)
 """Every field of the two reservation requests, with those of the guest, the address and the card: `guest.address.city`."""
 
 
@@ -205,33 +204,22 @@ class FieldTable:
         return lines
 
     @cached_property
-    def losses(self) -> Mapping[str, LeftOut]:
+    def losses(self) -> Sequence[Loss]:
         """The fields that may be lost on the way to the PMS."""
-        lost: dict[str, LeftOut] = {}
+        lost: list[Loss] = []
         for name, fate in self.fates.items():
             match fate:
-                case LeftOut(lost=True):
-                    lost[name] = fate
-                case SentAs(only_if=(_, _), otherwise=LeftOut(lost=True) as otherwise):
-                    lost[name] = otherwise
+                case LeftOut(reason=reason, lost=True):
+                    lost.append(Loss(name, reason))
+                case SentAs(only_if=(_, _) as condition, otherwise=LeftOut(reason=reason, lost=True)):
+                    lost.append(Loss(name, reason, condition))
         return lost
 
     def in_callers_words(self, pms_name: str) -> str:
         """The PMS's name of a field with the caller's names for its content: `start_at (arrivalDate)`. Alone if the caller sends
         nothing for it, or uses the same name."""
-        names = self._callers_names.get(pms_name, ())
+        names = [name for name, fate in self.fates.items() if isinstance(fate, SentAs) and pms_name in fate.names]
         return pms_name if not names or pms_name in names else f"{pms_name} ({', '.join(names)})"
-
-    @cached_property
-    def _callers_names(self) -> Mapping[str, tuple[str, ...]]:
-        sent = [(name, fate.names) for name, fate in self.fates.items() if isinstance(fate, SentAs)]
-        pms_names = dict.fromkeys(pms_name for _, names in sent for pms_name in names)
-        return {each: tuple(name for name, names in sent if each in names) for each in pms_names}
-
-    def condition(self, name: str) -> tuple[str, str] | None:
-        """The other field, and its value, without which the field `name` is not sent."""
-        fate = self.fates[name]
-        return fate.only_if if isinstance(fate, SentAs) else None
 
 
 # --- guests ---

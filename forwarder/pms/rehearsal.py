@@ -43,38 +43,26 @@ CREDENTIAL: Final = "the-credential:is-withheld"
 _HIDDEN: Final = "***"
 _DRY_RUN: Final = "dry_run"
 """The reason of every response that does not come. Nobody records it: what becomes of a dry run is no outcome."""
-_OTHER_CARD: Final = CardDetails.model_validate(
-    {
-        "cardNumber": "5555555555554444",
-        "cardHolderName": "Another Holder",
-        "expiryMonth": "11",
-        "expiryYear": "2099",
-        "cvv": "112",
-    }
-)
-_THIRD_CARD: Final = CardDetails.model_validate(
-    {
-        "cardNumber": "378282246310005",
-        "cardHolderName": "Third Person",
-        "expiryMonth": "10",
-        "expiryYear": "2098",
-        "cvv": "2213",
-    }
-)
+_OTHER_CARDS: Final = [
+    CardDetails.model_validate(
+        {"cardNumber": number, "cardHolderName": holder, "expiryMonth": month, "expiryYear": year, "cvv": cvv}
+    )
+    for number, holder, month, year, cvv in (
+        ("5555555555554444", "Another Holder", "11", "2099", "112"),
+        ("378282246310005", "Third Person", "10", "2098", "2213"),
+    )
+]
 _MIN_CARD_DIGITS: Final = 12
 _MAX_REQUESTS: Final = 20
-
-
 WITHHELD: Final = LentGrant(Grant(CREDENTIAL.replace(":", "-")))
 """Has a token for every account."""
 
 
-class _Halted:
-    """A clock at which it is the same moment for as long as the dry run takes."""
+class _FrozenClock:
+    """At which it is the same moment for as long as the dry run takes."""
 
     def __init__(self, clock: Clock) -> None:
-        self._now = clock.now()
-        self._monotonic = clock.monotonic()
+        self._now, self._monotonic = clock.now(), clock.monotonic()
 
     def now(self) -> datetime:
         return self._now
@@ -82,8 +70,7 @@ class _Halted:
     def monotonic(self) -> float:
         return self._monotonic
 
-    async def sleep(self, seconds: float) -> None:
-        pass
+    async def sleep(self, seconds: float) -> None: ...
 
 
 @dataclass(slots=True)
@@ -119,14 +106,12 @@ async def rehearse(
 ) -> Rehearsal:
     """What creating `booking` would ask of the PMS. The connection's credential is not looked at. Raises `UnknownKind` and
     `BadOptions`, and nothing of what the adapter does."""
-    adapter = _adapter(connection, _Halted(clock), registry or registered())
+    adapter = _adapter(connection, _FrozenClock(clock), registry or registered())
     run = await _run(adapter, booking)
     shown = [_shown(request) for request in run.requests]
     if booking.card is not None:
-        others = [await _run(adapter, replace(booking, card=card)) for card in (_OTHER_CARD, _THIRD_CARD)]
-        shown = _without_card(
-            shown, [[_shown(request) for request in other.requests] for other in others], booking.card
-        )
+        others = [await _run(adapter, replace(booking, card=card)) for card in _OTHER_CARDS]
+        shown = _without_card(shown, [[*map(_shown, other.requests)] for other in others], booking.card)
     return Rehearsal(shown, run.assumed, run.outcome)
 
 
@@ -141,10 +126,9 @@ class Previews:
 
     def losses(self, connection: AccountConnection) -> Sequence[Loss]:
         try:
-            table = table_of(connection, self._clock)
+            return table_of(connection, self._clock).losses
         except (UnknownKind, BadOptions):
             return ()
-        return [Loss(name, lost.reason, table.condition(name)) for name, lost in table.losses.items()]
 
 
 def table_of(connection: AccountConnection, clock: Clock, registry: Registry | None = None) -> FieldTable:
@@ -196,12 +180,10 @@ async def trial_run(
     `rehearse` does."""
     registry = registry or registered()
     rehearsal = await rehearse(connection, booking, clock, registry)
-    adapter = _adapter(connection, _Halted(clock), registry)
+    adapter = _adapter(connection, _FrozenClock(clock), registry)
     created = (await _run(adapter, booking)).requests
-    tried = [
-        TriedRequest("create", shown, _headers_of(request))
-        for shown, request in zip(rehearsal.requests, created, strict=False)
-    ]
+    pairs = zip(rehearsal.requests, created, strict=False)
+    tried = [TriedRequest("create", shown, _headers_of(request)) for shown, request in pairs]
     uncarded = replace(booking, card=None)
     steps: dict[str, Callable[[Send], Awaitable[object]]] = {}
     if adapter.capabilities.find_by_reference:
@@ -223,12 +205,7 @@ def _headers_of(request: Request) -> list[tuple[str, str]]:
     return [(name, _HIDDEN if any(told in value for told in _TOLD) else value) for name, value in named]
 
 
-_TOLD: Final = (
-    CREDENTIAL,
-    CREDENTIAL.replace(":", "-"),
-    *CREDENTIAL.split(":"),
-    b64encode(CREDENTIAL.encode()).decode(),
-)
+_TOLD: Final = (*CREDENTIAL.split(":"), b64encode(CREDENTIAL.encode()).decode())
 
 
 def _shown(request: Request) -> ShownRequest:
@@ -273,8 +250,7 @@ def _masked(mine: Any, theirs: Sequence[Any], card: CardDetails) -> Any:
         return mine
     if isinstance(mine, Mapping) and all(isinstance(their, Mapping) for their in theirs):
         return {name: _masked(part, [their.get(name) for their in theirs], card) for name, part in mine.items()}
-    same_length = isinstance(mine, list) and all(isinstance(one, list) and len(one) == len(mine) for one in theirs)
-    if same_length:
+    if isinstance(mine, list) and all(isinstance(one, list) and len(one) == len(mine) for one in theirs):
         return [_masked(part, [their[at] for their in theirs], card) for at, part in enumerate(mine)]
     digits, number = _digits(mine), _digits(card.card_number)
     return masked(number) if digits == number and len(number) >= _MIN_CARD_DIGITS else _HIDDEN

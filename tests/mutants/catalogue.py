@@ -143,7 +143,7 @@ MUTANTS: Final = (
         "doubles-are-not-told",
         "Two reservations under one reference are seen, and nobody is told.",
         "forwarder/pms/mapping/response.py",
-        "        return replace(standing, doubles=doubles) if isinstance(standing, Confirmed) else standing",
+        "        return replace(standing, doubles=doubles) if isinstance(standing, sdk.Confirmed) else standing",
         "        return standing",
         ("NextReplies",),
         "immediate",

@@ -105,10 +105,7 @@ class CloudbedsAdapter(MappedAdapter):
         notes = self._requests.notes(booking) if self._follows else ""
         if not notes:
             return
-        place = {
-            "propertyID": self._settings.get("propertyId", booking.property_id),
-            "reservationID": reservation_id,
-        }
+        place = {"propertyID": self._settings.get("propertyId", booking.property_id), "reservationID": reservation_id}
         accept = (b"Accept", b"application/json")
         if again:
             url = f"{self._requests.base_url}/getReservationNotes"

@@ -11,24 +11,14 @@ from http import HTTPStatus
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictStr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
-from forwarder.pms.auth import Authorization, granted, no_token
-from forwarder.pms.http.client import Request, Send, bearer, credential_header, destination_of
-from forwarder.pms.http.response import NotSent, Response
+from forwarder.pms import sdk
+from forwarder.pms.auth import is_unauthorized
+from forwarder.pms.http.client import destination_of
 from forwarder.pms.mapping.parts import Condition, HeaderName, Scalar, Table, Text, nonsense
-from forwarder.pms.port import AccountConnection, Grant
-from forwarder.process.clock import Clock
 
 SignedPart = Literal["method", "path", "query", "timestamp", "nonce", "bodySha256", "key"]
 """What a signature may cover. `path` includes the path of the base URL; `query` has its parameters sorted by name."""
@@ -141,67 +131,60 @@ class Credentials:
     def __init__(
         self,
         auth: Auth,
-        connection: AccountConnection,
-        clock: Clock,
-        ended: Callable[[Response], bool],
+        connection: sdk.AccountConnection,
+        clock: sdk.Clock,
+        *,
+        ended: Callable[[sdk.Response], bool] = is_unauthorized,
         token_url: str | None = None,
         more: Mapping[str, str | None] | None = None,
     ) -> None:
-        self._auth = auth
-        self._credential = connection.credential
-        self._clock = clock
-        self._ended = ended
-        self._more = more or {}
+        self._auth, self._clock, self._credential = auth, clock, connection.credential
+        self._ended, self._more = ended, more or {}
         oauth = auth.oauth
         self._client = None if oauth is None else _client_of(oauth, connection.credential)
-        self._authorization: Authorization | None = None
+        self._authorization: sdk.Authorization | None = None
         if oauth is not None and (self._client is not None or oauth.grant == "header"):
             base = connection.base_url.rstrip("/")
             self._url = token_url or oauth.token_url.replace("{base}", base).replace("{host}", _origin(base))
-            self._authorization = Authorization(
-                connection.account_id,
-                connection.grants,
-                clock,
-                self._ask,
-                ended=ended,
-                min_seconds=oauth.min_seconds,
+            self._authorization = sdk.Authorization(
+                connection.account_id, connection.grants, clock, self._ask, ended=ended, min_seconds=oauth.min_seconds
             )
 
     @property
     def renews(self) -> bool:
         return self._authorization is not None
 
-    async def send(self, request: Request, send: Send) -> Response:
+    async def send(self, request: sdk.Request, send: sdk.Send) -> sdk.Response:
         """The response to `request`, authenticated. Raises what `send` raises, and `NotSent` for an unusable credential."""
         auth, credential = self._auth, self._credential
 
-        def shown(token: str) -> Request:
-            headers = bearer(token) if auth.name is None else credential_header(auth.name.encode(), token)
+        def shown(token: str) -> sdk.Request:
+            headers = sdk.bearer(token) if auth.name is None else sdk.credential_header(auth.name.encode(), token)
             return replace(request, headers=(*request.headers, *headers))
 
         if auth.oauth is not None and self._authorization is not None:
             response = await self._authorization.send(shown, send)
             if auth.oauth.ended.when and self._ended(response):  # one of `errors` might take it for a refusal
-                raise NotSent("pms_unauthorized", "The PMS takes the account's access token no more.")
+                raise sdk.NotSent("pms_unauthorized", "The PMS takes the account's access token no more.")
             return response
         if auth.signature is not None:
             return await send(_signed(request, auth.signature, credential, self._clock.now()))
         if auth.form != "basic" or not credential:
             return await send(shown(credential))
         if auth.credential == "user:password" and ":" not in credential:
-            raise NotSent("pms_credential_invalid", "The account's credential is not of the form user:password.")
+            raise sdk.NotSent("pms_credential_invalid", "The account's credential is not of the form user:password.")
         if auth.credential == "key":
-            credential_header(b"Authorization", credential)  # raises for what no header can hold
+            sdk.credential_header(b"Authorization", credential)  # raises for what no header can hold
         basic = (b"Authorization", b"Basic " + b64encode(credential.encode()))
         return await send(replace(request, headers=(*request.headers, basic)))
 
-    async def _ask(self, latest: Grant | None, send: Send) -> Grant:
+    async def _ask(self, latest: sdk.Grant | None, send: sdk.Send) -> sdk.Grant:
         oauth, client = self._auth.oauth, self._client
         assert oauth is not None  # noqa: S101 - for the type: nothing else has an authorization
         refresh_token: str | None = None
         if client is None:
-            shown = credential_header((oauth.header or "").encode(), self._credential)
-            request = Request("GET", self._url, (*shown, _ACCEPT))
+            shown = sdk.credential_header((oauth.header or "").encode(), self._credential)
+            request = sdk.Request("GET", self._url, (*shown, _ACCEPT))
         else:
             if oauth.grant == "refresh_token":
                 refresh_token = (latest.refresh_token if latest is not None else None) or client.refresh_token
@@ -216,11 +199,11 @@ class Credentials:
             form = {name: text for name, text in asked.items() if text is not None}
             content = urlencode(form).encode("ascii") if oauth.encoding == "form" else to_json(form)
             headers = (_ACCEPT, (b"Content-Type", _MEDIA_TYPES[oauth.encoding]))
-            request = Request("POST", self._url, headers, content)
+            request = sdk.Request("POST", self._url, headers, content)
         response = await send(request)
         if response.status_code not in (HTTPStatus.OK, HTTPStatus.CREATED):
-            raise no_token(response, self._clock.now())
-        grant = granted(response, refresh_token, self._clock.now())
+            raise sdk.no_token(response, self._clock.now())
+        grant = sdk.granted(response, refresh_token, self._clock.now())
         if oauth.usable_after_seconds:
             await self._clock.sleep(oauth.usable_after_seconds)
         return grant
@@ -229,10 +212,10 @@ class Credentials:
 # --- signatures ---
 
 
-def _signed(request: Request, signature: Signature, credential: str, now: datetime) -> Request:
+def _signed(request: sdk.Request, signature: Signature, credential: str, now: datetime) -> sdk.Request:
     key, _, secret = credential.partition(":")
     if not key or not secret:
-        raise NotSent("pms_credential_invalid", "The account's credential is not of the form KEY:SECRET.")
+        raise sdk.NotSent("pms_credential_invalid", "The account's credential is not of the form KEY:SECRET.")
     query = urlencode(sorted(parse_qsl(request.query, keep_blank_values=True)), quote_via=quote)
     parts: dict[SignedPart, str] = {
         "method": request.method,
@@ -247,7 +230,7 @@ def _signed(request: Request, signature: Signature, credential: str, now: dateti
     signed = b64encode(hmac.digest(secret.encode(), text.encode(), "sha256")).decode()
     headers: list[tuple[bytes, bytes]] = []
     for name, what in signature.headers.items():
-        headers += credential_header(name.encode(), signed if what == "signature" else parts[what])
+        headers += sdk.credential_header(name.encode(), signed if what == "signature" else parts[what])
     return replace(request, headers=(*request.headers, *headers), query=query)
 
 

@@ -7,93 +7,23 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from forwarder.pms.adapter import StandIn
-from forwarder.pms.fields import FieldTable
-from forwarder.pms.http.client import Request, Send
-from forwarder.pms.http.outcomes import (
-    harmless,
-    is_ambiguous,
-    not_understood,
-    outcome_of,
-    refused_in_words,
-    unexpected,
-)
-from forwarder.pms.http.response import NoResponse, NotSent, Response, hold_off_asked, retry_after
+from forwarder.pms import sdk
+from forwarder.pms.http.outcomes import is_ambiguous, refused_in_words
+from forwarder.pms.mapping import response as answers
 from forwarder.pms.mapping.access import Credentials
 from forwarder.pms.mapping.model import PmsMapping
-from forwarder.pms.mapping.operations import (
-    ABSENT,
-    CANCELLATION_REFUSED,
-    CANCELLED,
-    CONFIRMED,
-    DEFERRED,
-    FAILED,
-    IN_DOUBT,
-    THROTTLED,
-    UNAUTHORIZED,
-    Cancel,
-    Find,
-    Operation,
-    Pages,
-    Show,
-)
+from forwarder.pms.mapping.operations import Cancel, Find, Operation, Pages, Show
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked, Requests
-from forwarder.pms.mapping.response import (
-    Answer,
-    Tentative,
-    answer_to,
-    body_of,
-    confirmed_by_id,
-    ends_unclearly,
-    found_among,
-    hides_some,
-    hides_what_is_ours,
-    id_of,
-    is_ours,
-    looks_alike,
-    made,
-    may_have_lost_its_reference,
-    record_of,
-    rule_for,
-    state_of,
-    words,
-)
 from forwarder.pms.mapping.values import MISSING, DoesNotFit, assembled, texts_at, value_at
-from forwarder.pms.port import CANCELLED_IN_PMS, REFUSED_IN_WORDS, SEARCH_UNPROVEN, AccountConnection, Capabilities
-from forwarder.pms.responses.record import identifier
-from forwarder.pms.responses.refusals import (
-    PRICE_AND_CARD,
-    Meaning,
-    cancelled_before,
-    never_a_no,
-    outcome_of_meaning,
-    refusal,
-)
-from forwarder.process.clock import Clock
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import (
-    Absent,
-    Cancelled,
-    CancelOutcome,
-    Confirmed,
-    Deferred,
-    InDoubt,
-    LookupOutcome,
-    Outcome,
-    Rejected,
-)
+from forwarder.pms.port import REFUSED_IN_WORDS, SEARCH_UNPROVEN
 
 _NOT_FOUND: Final = {"propertyId": "property_not_found", "roomId": "room_not_found"}
-_NOT_MAPPED: Final = Deferred("mapping_lacks_it", "The account's mapping does not say how this is asked.")
-_CONTRADICTS_ITSELF: Final = Deferred(
+_NOT_MAPPED: Final = sdk.Deferred("mapping_lacks_it", "The account's mapping does not say how this is asked.")
+_CONTRADICTS_ITSELF: Final = sdk.Deferred(
     "pms_answer_not_understood", "The PMS says that there are more reservations than it lists."
 )
-_MEANINGS: Final = {
-    UNAUTHORIZED: Meaning.UNAUTHORIZED,
-    THROTTLED: Meaning.THROTTLED,
-    FAILED: Meaning.FAILED,
-}
+_MEANINGS: Final = {meaning.name.lower(): meaning for meaning in sdk.Meaning}
 _REFUSED_BY_WORDS: Final = {"pms_refused", "room_unavailable"}
 _STAND_IN_ID: Final = "THE-PMS-ID"
 
@@ -104,9 +34,9 @@ class MappedAdapter:
 
     def __init__(
         self,
-        connection: AccountConnection,
+        connection: sdk.AccountConnection,
         mapping: PmsMapping,
-        clock: Clock,
+        clock: sdk.Clock,
         settings: Mapping[str, Any] | None = None,
         token_url: str | None = None,
     ) -> None:
@@ -116,14 +46,14 @@ class MappedAdapter:
         self.table = self._requests.table
         self._clock = clock
         self._auth = mapping.auth_for(self._settings)
-        self._credentials = Credentials(self._auth, connection, clock, self._has_ended, token_url)
+        self._credentials = Credentials(self._auth, connection, clock, ended=self._has_ended, token_url=token_url)
 
     @property
-    def fields(self) -> FieldTable:
+    def fields(self) -> sdk.FieldTable:
         return self.table
 
     @property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> sdk.Capabilities:
         return self._mapping.capabilities(self._settings)
 
     # --- for kinds with code to override ---
@@ -133,186 +63,198 @@ class MappedAdapter:
         """The mapping of an account with these options, if it depends on them."""
         return mapping
 
-    def record(self, shown: Mapping[str, Any], booking: Booking) -> dict[str, Any]:
-        return record_of(self._mapping.reservation, shown, booking.currency)
+    def record(self, shown: Mapping[str, Any], booking: sdk.Booking) -> dict[str, Any]:
+        return answers.record_of(self._mapping.reservation, shown, booking.currency)
 
     def words(self, body: Any) -> str:
-        return words(self._mapping, body)
+        return answers.words(self._mapping, body)
 
-    def _record(self, outcome: Confirmed, shown: Any, booking: Booking) -> Confirmed:
+    def _record(self, outcome: sdk.Confirmed, shown: Any, booking: sdk.Booking) -> sdk.Confirmed:
         return replace(outcome, record=self.record(shown, booking)) if isinstance(shown, dict) else outcome
 
     # --- create ---
 
-    async def create(self, booking: Booking, send: Send) -> Outcome:
+    async def create(self, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
         create = self._mapping.create
         try:
             request = self._requests.build(create, Asked(booking))
         except DoesNotFit as misfit:
             return self.misfit(misfit, booking)
         if not self._mapping.rooms and booking.room_id != booking.property_id:
-            return refusal(booking, "room_not_found", "The PMS has no rooms below the property.")
+            return sdk.refusal(booking, "room_not_found", "The PMS has no rooms below the property.")
         if create.guest is not None:  # it books nothing, so after a failure it is simply tried again
             try:
                 answer = await self._ask(create.guest, Asked(booking), send)
-            except NoResponse as failure:
-                return harmless(outcome_of(failure))
+            except sdk.NoResponse as failure:
+                return sdk.harmless(sdk.outcome_of(failure))
             if answer.meaning is not True:
                 failed = self._failed(answer, booking)
-                return failed if isinstance(failed, Rejected) else harmless(failed)
-            guest_id = identifier(value_at(answer.body, create.guest.id))
+                return failed if isinstance(failed, sdk.Rejected) else sdk.harmless(failed)
+            guest_id = sdk.identifier(value_at(answer.body, create.guest.id))
             if guest_id is None:
-                return harmless(not_understood(answer.response))
+                return sdk.harmless(sdk.not_understood(answer.response))
             request = self._requests.build(create, Asked(booking, guest_id=guest_id))
         outcome = self.read(await self._credentials.send(request, send), booking)
-        return await self._confirm(outcome.pms_id, booking, send) if isinstance(outcome, Tentative) else outcome
+        return await self._confirm(outcome.pms_id, booking, send) if isinstance(outcome, answers.Tentative) else outcome
 
-    def misfit(self, misfit: DoesNotFit, booking: Booking) -> Rejected:
+    def misfit(self, misfit: DoesNotFit, booking: sdk.Booking) -> sdk.Rejected:
         """The refusal of a booking that cannot be written as the PMS wants it."""
         return self.refusal(_NOT_FOUND.get(misfit.name, "pms_refused"), str(misfit), booking)
 
-    def read(self, response: Response, booking: Booking) -> Outcome | Tentative:
-        answer = answer_to(self._mapping, self._mapping.create, response)
+    def read(self, response: sdk.Response, booking: sdk.Booking) -> sdk.Outcome | answers.Tentative:
+        answer = answers.answer_to(self._mapping, self._mapping.create, response)
         if answer.meaning is not True:
             return self._failed(answer, booking)
-        outcome = made(self._mapping, answer, booking)
+        outcome = answers.made(self._mapping, answer, booking)
         shown = value_at(answer.body, self._mapping.create.reservation)
-        return self._record(outcome, shown, booking) if isinstance(outcome, Confirmed) else outcome
+        return self._record(outcome, shown, booking) if isinstance(outcome, sdk.Confirmed) else outcome
 
-    async def _confirm(self, pms_id: str, booking: Booking, send: Send) -> Outcome:
+    async def _confirm(self, pms_id: str, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
         """The second request. A reservation exists: anything uncertain is in doubt, and a refusal counts once it is undone."""
+
+        def half_made(why: str) -> sdk.InDoubt:
+            detail = f"The PMS made it under the id {pms_id}, and it is not known to be confirmed. {why}"
+            return sdk.InDoubt("pms_half_made", detail, made=True, pms_reservation_id=pms_id)
+
         confirm = self._mapping.confirm
         if confirm is None:
-            return _half_made(pms_id, "The mapping has no `confirm`.")
+            return half_made("The mapping has no `confirm`.")
         try:
             answer = await self._ask(confirm, Asked(booking, pms_id), send)
             by_rule = answer.meaning.becomes if isinstance(answer.meaning, Rule) else ""
-            outcome: Outcome = Confirmed(pms_id)
-            if by_rule not in ("", CONFIRMED):
+            outcome: sdk.Outcome = sdk.Confirmed(pms_id)
+            if by_rule not in ("", "confirmed"):
                 outcome = self._failed(answer, booking)
             elif confirm.read_back is not None:
                 state, response = await self._read_back(confirm.read_back, pms_id, booking, send)
-                outcome = outcome if state == "confirmed" else not_understood(response)
+                outcome = outcome if state == "confirmed" else sdk.not_understood(response)
             elif not by_rule and answer.meaning is not True:
                 outcome = self._failed(answer, booking)
-            if isinstance(outcome, Rejected):
+            if isinstance(outcome, sdk.Rejected):
                 undone = await self.cancel(booking, pms_id, send)
-                return outcome if isinstance(undone, Cancelled) else _half_made(pms_id, "It could not be undone.")
-        except (NotSent, NoResponse) as failure:
-            return _half_made(pms_id, outcome_of(failure).detail)
-        if isinstance(outcome, InDoubt):
+                return outcome if isinstance(undone, sdk.Cancelled) else half_made("It could not be undone.")
+        except (sdk.NotSent, sdk.NoResponse) as failure:
+            return half_made(sdk.outcome_of(failure).detail)
+        if isinstance(outcome, sdk.InDoubt):
             return replace(outcome, made=True, pms_reservation_id=pms_id)
-        return _half_made(pms_id, outcome.detail) if isinstance(outcome, Deferred) else outcome
+        return half_made(outcome.detail) if isinstance(outcome, sdk.Deferred) else outcome
 
-    async def _read_back(self, show: Show, pms_id: str, booking: Booking, send: Send) -> tuple[str, Response]:
+    async def _read_back(
+        self, show: Show, pms_id: str, booking: sdk.Booking, send: sdk.Send
+    ) -> tuple[str, sdk.Response]:
         """The state of the reservation that the PMS shows now; empty if it shows none."""
-        answer = await self._ask(show, Asked(booking, pms_id), send)
-        state = ""
+        answer, seen_as, state = await self._ask(show, Asked(booking, pms_id), send), self._mapping.reservation, ""
         if isinstance(answer.meaning, Rule):
-            state = answer.meaning.becomes if answer.meaning.becomes in (CANCELLED, ABSENT) else ""
+            state = answer.meaning.becomes if answer.meaning.becomes in ("cancelled", "absent") else ""
         elif answer.meaning is True:
             shown = value_at(answer.body, show.reservation)
             listed, _, position = show.reservation.rpartition(".")
             if shown is MISSING and position == "0" and value_at(answer.body, listed) == []:
-                state = ABSENT
-            elif isinstance(shown, dict) and shown and id_of(self._mapping.reservation, shown) in (None, pms_id):
-                state = state_of(self._mapping.reservation, shown)
+                state = "absent"
+            elif isinstance(shown, dict) and shown and answers.id_of(seen_as, shown) in (None, pms_id):
+                state = answers.state_of(seen_as, shown)
         return state, answer.response
 
     # --- find ---
 
-    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
+    async def find(self, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome:
         find, show = self._mapping.find, self._mapping.show
         if find is None:
             return _NOT_MAPPED
         found = await self._search(find, booking, send)
-        if isinstance(found, Absent) and booking.pms_id is not None and show is not None:
+        if isinstance(found, sdk.Absent) and booking.pms_id is not None and show is not None:
             # By the id that our create was answered with, if it is shown and nothing in it is another's.
             answer = await self._ask(show, Asked(booking, booking.pms_id), send)
             item = value_at(answer.body, show.reservation) if answer.meaning is True else MISSING
-            found = confirmed_by_id(self._mapping, item, booking) or found
-        if isinstance(found, Absent) and not find.empty_proves:
-            return Deferred(SEARCH_UNPROVEN, "The PMS shows no such reservation, and its search may leave some out.")
-        if isinstance(found, Absent) and not self.capabilities.find_by_reference:
-            return Deferred("pms_scope_too_small", "With the account's options, the PMS may not show our reference.")
-        if not isinstance(found, Tentative):
+            found = answers.confirmed_by_id(self._mapping, item, booking) or found
+        if isinstance(found, sdk.Absent) and not find.empty_proves:
+            detail = "The PMS shows no such reservation, and its search may leave some out."
+            return sdk.Deferred(SEARCH_UNPROVEN, detail)
+        if isinstance(found, sdk.Absent) and not self.capabilities.find_by_reference:
+            detail = "With the account's options, the PMS may not show our reference."
+            return sdk.Deferred("pms_scope_too_small", detail)
+        if not isinstance(found, answers.Tentative):
             return found
         outcome = await self._confirm(found.pms_id, booking, send)
-        if isinstance(outcome, Rejected):  # made, refused in the second step, and undone
-            return Deferred("pms_still_working", "What had been made of it could not be confirmed, and was undone.")
-        return outcome if isinstance(outcome, Confirmed) else harmless(outcome)
+        if isinstance(outcome, sdk.Rejected):  # made, refused in the second step, and undone
+            return sdk.Deferred("pms_still_working", "What had been made of it could not be confirmed, and was undone.")
+        return outcome if isinstance(outcome, sdk.Confirmed) else sdk.harmless(outcome)
 
-    async def _search(self, find: Find, booking: Booking, send: Send) -> LookupOutcome | Tentative:
+    async def _search(self, find: Find, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome | answers.Tentative:
         """`Absent` only after an empty list that was filtered by our reference, or after all pages of one that was not."""
         pages, mapping = find.pages, self._mapping
         if pages is None:
             looked = await self._look(find, Asked(booking), send)
             if isinstance(looked, tuple) and looked[0]:
                 detail = "The PMS was asked for our reference, and answered with reservations that do not carry it."
-                return Deferred("pms_answer_not_understood", detail)
-            if isinstance(looked, tuple) and hides_some(looked[1], 0):
+                return sdk.Deferred("pms_answer_not_understood", detail)
+            if isinstance(looked, tuple) and answers.hides_some(looked[1], 0):
                 return _CONTRADICTS_ITSELF
-            return Absent() if isinstance(looked, tuple) else looked
+            return sdk.Absent() if isinstance(looked, tuple) else looked
         first = {"page": str(pages.first), "offset": "0"}.get(pages.by)
         step = None if pages.first_unsaid else first
         known: set[str | None] = set()
         seen, count = 0, None
-        unclear: Deferred | None = None
+        unclear: sdk.Deferred | None = None
         for number in range(1, pages.most + 1):
             looked = await self._look(find, Asked(booking, page=None if step is None else (pages.query, step)), send)
             if not isinstance(looked, tuple):
-                return (unclear or looked) if isinstance(looked, Absent) else looked
+                return (unclear or looked) if isinstance(looked, sdk.Absent) else looked
             items, body = looked
             unclear = unclear or self._not_conclusive(items, known, booking)
-            known |= {id_of(mapping.reservation, item) for item in items}
+            known |= {answers.id_of(mapping.reservation, item) for item in items}
             seen += len(items)
             if number == 1 or pages.by != "lastId":  # by last id, later pages may count only what follows
-                shown = None if pages.count is None else value_at(body, pages.count)
+                shown = value_at(body, pages.count)
                 count = shown if isinstance(shown, int) and not isinstance(shown, bool) else None
-            if ends_unclearly(pages, items, body, number if pages.by == "page" else seen, count):
-                return unclear or Deferred("pms_answer_not_understood", "Where the PMS's list ends is not clear.")
+            if answers.ends_unclearly(pages, items, body, number if pages.by == "page" else seen, count):
+                return unclear or sdk.Deferred("pms_answer_not_understood", "Where the PMS's list ends is not clear.")
             step = self._next_page(pages, items, body, number, seen, count)
-            if step is None and hides_some(body, seen):
+            if step is None and answers.hides_some(body, seen):
                 return unclear or _CONTRADICTS_ITSELF
             if step is None:
-                return unclear or Absent()
-        return unclear or Deferred("pms_lists_too_much", f"The PMS lists more than {pages.most} pages.")
+                return unclear or sdk.Absent()
+        return unclear or sdk.Deferred("pms_lists_too_much", f"The PMS lists more than {pages.most} pages.")
 
-    def _not_conclusive(self, items: list[Any], known: AbstractSet[str | None], booking: Booking) -> Deferred | None:
+    def _not_conclusive(
+        self, items: list[Any], known: AbstractSet[str | None], booking: sdk.Booking
+    ) -> sdk.Deferred | None:
         """Why no page can prove ours absent, after one with `items`; `known`: the ids on earlier pages."""
-        mapping, ids = self._mapping, [id_of(self._mapping.reservation, item) for item in items]
-        if any(hides_what_is_ours(mapping, item) for item in items):
-            return Deferred("pms_scope_too_small", "The PMS shows reservations without what ours is known by.")
-        if alike := [item for item in items if may_have_lost_its_reference(mapping, item, booking)]:
-            return looks_alike([id_of(mapping.reservation, item) for item in alike])
+        mapping, ids = self._mapping, [answers.id_of(self._mapping.reservation, item) for item in items]
+        if any(answers.hides_what_is_ours(mapping, item) for item in items):
+            return sdk.Deferred("pms_scope_too_small", "The PMS shows reservations without what ours is known by.")
+        if alike := [item for item in items if answers.may_have_lost_its_reference(mapping, item, booking)]:
+            return answers.looks_alike([answers.id_of(mapping.reservation, item) for item in alike])
         if ids and known >= set(ids):
-            return Deferred("pms_answer_not_understood", "The PMS lists the same reservations on several pages.")
+            return sdk.Deferred("pms_answer_not_understood", "The PMS lists the same reservations on several pages.")
         return None
 
-    async def _look(self, find: Find, asked: Asked, send: Send) -> LookupOutcome | Tentative | tuple[list[Any], Any]:
+    async def _look(
+        self, find: Find, asked: Asked, send: sdk.Send
+    ) -> sdk.LookupOutcome | answers.Tentative | tuple[list[Any], Any]:
         """The outcome for ours; or, if it is not among the reservations that are shown, these and the body."""
         answer = await self._ask(find, asked, send)
         mapping, booking, body, response = self._mapping, asked.booking, answer.body, answer.response
-        if isinstance(answer.meaning, Rule) and answer.meaning.becomes == ABSENT:
-            return Absent()
+        if isinstance(answer.meaning, Rule) and answer.meaning.becomes == "absent":
+            return sdk.Absent()
         if answer.meaning is None:
-            return harmless(unexpected(response, self._clock.now()))
+            return sdk.harmless(sdk.unexpected(response, self._clock.now()))
         if answer.meaning is not True:
             failed = self._failed(answer, booking)
-            if isinstance(failed, Rejected):
+            if isinstance(failed, sdk.Rejected):
                 detail = f"The PMS does not search. It says: {failed.problem.detail}"
-                return Deferred("pms_refused_request", detail)
-            return harmless(failed)
+                return sdk.Deferred("pms_refused_request", detail)
+            return sdk.harmless(failed)
         items = value_at(body, find.items)
-        if not isinstance(items, list) or None in (ids := [id_of(mapping.reservation, item) for item in items]):
-            return harmless(not_understood(response))  # anything else than reservations proves nothing
-        ours = [item for item in items if is_ours(mapping, item, booking)]
+        if not isinstance(items, list) or None in (ids := [answers.id_of(mapping.reservation, item) for item in items]):
+            return sdk.harmless(sdk.not_understood(response))  # anything else than reservations proves nothing
+        ours = [item for item in items if answers.is_ours(mapping, item, booking)]
         if not items and any(value_at(body, path) not in (MISSING, None, 0) for path in find.counts):
-            return harmless(not_understood(response))
+            return sdk.harmless(sdk.not_understood(response))
         if not ours:
             return items, body
-        outcome = found_among(mapping, ours, response, booking)
-        if not isinstance(outcome, Confirmed):
+        outcome = answers.found_among(mapping, ours, response, booking)
+        if not isinstance(outcome, sdk.Confirmed):
             return outcome
         return self._record(outcome, items[ids.index(outcome.pms_reservation_id)], booking)
 
@@ -321,7 +263,7 @@ class MappedAdapter:
     ) -> str | None:
         """What the next request names; None if this was the last page."""
         if pages.by == "cursor":
-            step = value_at(body, pages.next or "")
+            step = value_at(body, pages.next)
             return str(step) if isinstance(step, str | int) and not isinstance(step, bool) and str(step) else None
         if pages.more is not None and value_at(body, pages.more) is False:
             return None
@@ -329,18 +271,18 @@ class MappedAdapter:
         if pages.more is None and (not items or read == count):
             return None
         if pages.by == "lastId":
-            return id_of(self._mapping.reservation, items[-1])
+            return answers.id_of(self._mapping.reservation, items[-1])
         return str(seen) if pages.by == "offset" else str(pages.first + number)
 
     # --- cancel ---
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
+    async def cancel(self, booking: sdk.Booking, pms_reservation_id: str, send: sdk.Send) -> sdk.CancelOutcome:
         cancel = self._mapping.cancel
         if cancel is None:
             return _NOT_MAPPED
         answer = await self._ask(cancel, Asked(booking, pms_reservation_id), send)
         said = self._said_of_cancelling(cancel, answer, booking)
-        if cancel.read_back is None or (isinstance(said, Deferred) and said.retry_after_seconds):
+        if cancel.read_back is None or (isinstance(said, sdk.Deferred) and said.retry_after_seconds):
             return said
         failure = self._mapping.failure
         fails = failure.reads_the_body and failure.passes(answer.response.status_code, answer.body)
@@ -349,141 +291,140 @@ class MappedAdapter:
         state, shown = await self._read_back(cancel.read_back, pms_reservation_id, booking, send)
         match state:
             case "cancelled":
-                return Cancelled()
+                return sdk.Cancelled()
             case "absent" if self.capabilities.find_by_reference:
                 there = await MappedAdapter.find(self, booking, send)
-                if isinstance(there, Absent) or (isinstance(there, Deferred) and there.reason == CANCELLED_IN_PMS):
-                    return Cancelled()
-                return there if isinstance(there, Deferred) else harmless(not_understood(shown))
-            case "confirmed" | "tentative" if isinstance(said, Cancelled):
+                if isinstance(there, sdk.Deferred) and there.reason != sdk.CANCELLED_IN_PMS:
+                    return there
+                gone = isinstance(there, sdk.Absent | sdk.Deferred)
+                return sdk.Cancelled() if gone else sdk.harmless(sdk.not_understood(shown))
+            case "confirmed" | "tentative" if isinstance(said, sdk.Cancelled):
                 detail = "The PMS said that it was cancelled, and shows it as before."
-                return Deferred("pms_answer_not_understood", detail)
+                return sdk.Deferred("pms_answer_not_understood", detail)
             case "confirmed" | "tentative":
                 return said
-            case _ if isinstance(said, Rejected):  # a refusal counts only for a reservation that is shown
-                return Deferred("pms_refused_request", "The PMS does not cancel the reservation, and does not show it.")
+            case _ if isinstance(said, sdk.Rejected):  # a refusal counts only for a reservation that is shown
+                detail = "The PMS does not cancel the reservation, and does not show it."
+                return sdk.Deferred("pms_refused_request", detail)
             case _ if cancel.read_back.after == "refusal":
-                return harmless(self._put_off_by_status(shown, booking))
+                return sdk.harmless(self._put_off_by_status(shown, booking))
             case _:
-                return said if not isinstance(said, Cancelled) else harmless(not_understood(shown))
+                return said if not isinstance(said, sdk.Cancelled) else sdk.harmless(sdk.not_understood(shown))
 
-    def _said_of_cancelling(self, cancel: Cancel, answer: Answer, booking: Booking) -> CancelOutcome:
+    def _said_of_cancelling(self, cancel: Cancel, answer: answers.Answer, booking: sdk.Booking) -> sdk.CancelOutcome:
         """By the response alone: it shows the reservation as cancelled, or no state of it."""
-        if isinstance(answer.meaning, Rule) and answer.meaning.becomes == CANCELLED:
-            return Cancelled()
+        if isinstance(answer.meaning, Rule) and answer.meaning.becomes == "cancelled":
+            return sdk.Cancelled()
         shown, status = self._mapping.reservation, self._mapping.reservation.status
-        if answer.meaning is True and (cancel.reservation is None or status is None):
-            return Cancelled()
-        if answer.meaning is True and cancel.reservation is not None and status is not None:
+        if answer.meaning is True:
             item = value_at(answer.body, cancel.reservation)
-            if value_at(item, status.path) is MISSING or state_of(shown, item) == "cancelled":
-                return Cancelled()
+            if status is None or value_at(item, status.path) is MISSING or answers.state_of(shown, item) == "cancelled":
+                return sdk.Cancelled()
         failed = self._failed(answer, booking)
-        if isinstance(failed, Rejected):
+        if isinstance(failed, sdk.Rejected):
             said = self.words(answer.body)
-            return Cancelled() if cancelled_before(said) else refusal(booking, CANCELLATION_REFUSED, said)
-        in_words = failed.reason == REFUSED_IN_WORDS and cancelled_before(failed.detail)
-        return Cancelled() if in_words else harmless(failed)
+            return sdk.Cancelled() if sdk.cancelled_before(said) else sdk.refusal(booking, "cancellation_refused", said)
+        in_words = failed.reason == REFUSED_IN_WORDS and sdk.cancelled_before(failed.detail)
+        return sdk.Cancelled() if in_words else sdk.harmless(failed)
 
     # --- requests and their answers ---
 
-    async def _ask(self, operation: Operation, asked: Asked, send: Send) -> Answer:
+    async def _ask(self, operation: Operation, asked: Asked, send: sdk.Send) -> answers.Answer:
         try:
             request = self._requests.build(operation, asked)
         except DoesNotFit as misfit:  # it was made under another mapping
-            raise NotSent("mapping_does_not_fit", str(misfit)) from misfit
-        return answer_to(self._mapping, operation, await self._credentials.send(request, send))
+            raise sdk.NotSent("mapping_does_not_fit", str(misfit)) from misfit
+        return answers.answer_to(self._mapping, operation, await self._credentials.send(request, send))
 
-    def _failed(self, answer: Answer, booking: Booking) -> Rejected | Deferred | InDoubt:
+    def _failed(self, answer: answers.Answer, booking: sdk.Booking) -> sdk.Rejected | sdk.Deferred | sdk.InDoubt:
         match answer.meaning:
             case Rule() as rule:
                 return self._ruled(rule, answer.response, answer.body, booking)
             case None:
                 return self._put_off_by_status(answer.response, booking)
             case _ if self._shows_id(answer.body):
-                return not_understood(answer.response)
+                return sdk.not_understood(answer.response)
             case _:
-                return refused_in_words(answer.response, booking) or not_understood(answer.response)
+                return refused_in_words(answer.response, booking) or sdk.not_understood(answer.response)
 
     def _shows_id(self, body: object) -> bool:
         """Whether a response has a reservation's id: then something may have been made all the same."""
         create, shown = self._mapping.create, self._mapping.reservation
-        ids = [value_at(body, create.id)] if create.id is not None else []
-        ids += [value_at(value_at(body, path), shown.id) for path in (create.reservation, "")]
-        return any(identifier(one) not in (None, "0") for one in ids)
+        ids = [
+            value_at(body, create.id),
+            *(value_at(value_at(body, path), shown.id) for path in (create.reservation, "")),
+        ]
+        return any(sdk.identifier(one) not in (None, "0") for one in ids)
 
-    def _has_ended(self, response: Response) -> bool:
+    def _has_ended(self, response: sdk.Response) -> bool:
         """Whether a token has expired; not if one of the rules reads something else in the response."""
         oauth = self._auth.oauth
         if oauth is None or response.status_code not in oauth.ended.status:
             return False
-        body = body_of(response)
+        body = answers.body_of(response)
         if oauth.ended.when:  # the PMS's own word for it has precedence over the rules
             return oauth.ended.passes(response.status_code, body)
         own = [rule for operation in self._mapping.operations.values() for rule in operation.errors]
-        rule = rule_for(self._mapping, [rule for rule in own if rule.reads_the_body], response, body)
-        return rule is None or self._meaning(rule, body) is Meaning.UNAUTHORIZED
+        rule = answers.rule_for(self._mapping, [rule for rule in own if rule.reads_the_body], response, body)
+        return rule is None or self._meaning(rule, body) is sdk.Meaning.UNAUTHORIZED
 
-    def _meaning(self, rule: Rule, body: object) -> Meaning | None:
+    def _meaning(self, rule: Rule, body: object) -> sdk.Meaning | None:
         """The meaning of a failure that is no refusal: by its rule, or by what a rule for refusals found in words."""
         if rule.becomes not in _REFUSED_BY_WORDS:
             return _MEANINGS.get(rule.becomes)
         read = (text for path in rule.matches for text in texts_at(body, path))
-        return never_a_no(" ".join([self.words(body), *read]))
+        return sdk.never_a_no(" ".join([self.words(body), *read]))
 
-    def _ruled(self, rule: Rule, response: Response, body: object, booking: Booking) -> Rejected | Deferred | InDoubt:
+    def _ruled(
+        self, rule: Rule, response: sdk.Response, body: object, booking: sdk.Booking
+    ) -> sdk.Rejected | sdk.Deferred | sdk.InDoubt:
         said, code = self.words(body), rule.becomes
         meaning = self._meaning(rule, body)
         if meaning is not None and code in _REFUSED_BY_WORDS and is_ambiguous(response.status_code):
-            meaning = Meaning.FAILED
+            meaning = sdk.Meaning.FAILED
         if meaning is not None:
-            outcome = outcome_of_meaning(meaning, said, booking)
-            return self._with_pause(outcome, response) if isinstance(outcome, Deferred) else outcome
-        if code in (DEFERRED, IN_DOUBT):
+            outcome = sdk.outcome_of_message(meaning, said, booking)
+            return self._with_pause(outcome, response) if isinstance(outcome, sdk.Deferred) else outcome
+        if code in ("deferred", "in_doubt"):
             detail = f"By the account's mapping, this answer (HTTP {response.status_code}) says so."
-            wait = retry_after(response, self._clock.now())
-            if code == IN_DOUBT or (is_ambiguous(response.status_code) and not rule.reads_the_body):
-                return InDoubt("pms_failed", detail, wait)
-            return Deferred("pms_put_off", detail, wait)
+            wait = sdk.retry_after(response, self._clock.now())
+            if code == "in_doubt" or (is_ambiguous(response.status_code) and not rule.reads_the_body):
+                return sdk.InDoubt("pms_failed", detail, wait)
+            return sdk.Deferred("pms_put_off", detail, wait)
         if code == "pms_refused":
-            code = next((meaning for pattern, meaning in PRICE_AND_CARD if pattern.search(said)), code)
+            code = next((meaning for pattern, meaning in sdk.PRICE_AND_CARD if pattern.search(said)), code)
         return self.refusal(code, said, booking)
 
-    def refusal(self, code: str, said: str, booking: Booking) -> Rejected:
-        return refusal(booking, code, said)
+    def refusal(self, code: str, said: str, booking: sdk.Booking) -> sdk.Rejected:
+        return sdk.refusal(booking, code, said)
 
-    def _put_off_by_status(self, response: Response, booking: Booking) -> Deferred | InDoubt:
-        outcome = refused_in_words(response, booking) or unexpected(response, self._clock.now())
-        return self._with_pause(outcome, response) if isinstance(outcome, Deferred) else outcome
+    def _put_off_by_status(self, response: sdk.Response, booking: sdk.Booking) -> sdk.Deferred | sdk.InDoubt:
+        outcome = refused_in_words(response, booking) or sdk.unexpected(response, self._clock.now())
+        return self._with_pause(outcome, response) if isinstance(outcome, sdk.Deferred) else outcome
 
-    def _with_pause(self, outcome: Deferred, response: Response) -> Deferred:
+    def _with_pause(self, outcome: sdk.Deferred, response: sdk.Response) -> sdk.Deferred:
         if outcome.retry_after_seconds is not None:
             return outcome
-        return replace(outcome, retry_after_seconds=hold_off_asked(response, self._clock.now()) or None)
+        return replace(outcome, retry_after_seconds=sdk.hold_off_asked(response, self._clock.now()) or None)
 
     # --- dry runs ---
 
-    def stand_in(self, request: Request, _booking: Booking) -> StandIn | None:
+    def stand_in(self, request: sdk.Request, _booking: sdk.Booking) -> sdk.StandIn | None:
         """The answer to the first request of a create that takes two."""
         create, shown = self._mapping.create, self._mapping.reservation
         if create.guest is not None and request.url.endswith(create.guest.path):
-            guest = Response(min(create.guest.success.status), (), to_json(assembled({create.guest.id: _STAND_IN_ID})))
-            return StandIn(guest, f"The PMS makes the guest, under the id {_STAND_IN_ID}.")
+            guest = sdk.Response(
+                min(create.guest.success.status), (), to_json(assembled({create.guest.id: _STAND_IN_ID}))
+            )
+            return sdk.StandIn(guest, f"The PMS makes the guest, under the id {_STAND_IN_ID}.")
         if self._mapping.confirm is None or request.method != create.method or "/" + _STAND_IN_ID in request.url:
             return None
         if create.id is not None:
-            path, values = create.id, {create.id: _STAND_IN_ID}
+            values = {create.id: _STAND_IN_ID}
         else:
-            path = ".".join(filter(None, (create.reservation, shown.id)))
-            values = {path: _STAND_IN_ID}
+            values = {".".join(filter(None, (create.reservation, shown.id))): _STAND_IN_ID}
             if shown.status is not None and shown.status.tentative:
                 where = ".".join(filter(None, (create.reservation, shown.status.path)))
                 values[where] = min(shown.status.tentative)
-        body = _STAND_IN_ID if not path else assembled(values)
-        response = Response(min(create.success.status), (), to_json(body))
-        return StandIn(response, f"The PMS makes the reservation, under the id {_STAND_IN_ID}.")
-
-
-def _half_made(pms_id: str, why: str) -> InDoubt:
-    detail = f"The PMS made it under the id {pms_id}, and it is not known to be confirmed. {why}"
-    return InDoubt("pms_half_made", detail, made=True, pms_reservation_id=pms_id)
+        response = sdk.Response(min(create.success.status), (), to_json(assembled(values)))
+        return sdk.StandIn(response, f"The PMS makes the reservation, under the id {_STAND_IN_ID}.")

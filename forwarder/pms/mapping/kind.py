@@ -7,14 +7,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field, ValidationError, create_model
 
+from forwarder.pms import sdk
 from forwarder.pms.accounts import page_text
-from forwarder.pms.adapter import Adapter, AdapterKind, Kind, NoOptions
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.document import DocumentFault, load_document
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.request import table_of
-from forwarder.pms.port import AccountConnection
-from forwarder.process.clock import Clock
 from forwarder.process.loading import load
 
 _TOKEN_URL: Final = "tokenUrl"  # noqa: S105 - the name of an option
@@ -25,7 +23,7 @@ class BadMapping(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class MappedKind(Kind):
+class MappedKind(sdk.Kind):
     """A kind that `mapping` describes."""
 
     mapping: PmsMapping
@@ -51,11 +49,11 @@ def kind_of(mapping: PmsMapping) -> MappedKind:
     if any(one.oauth is not None and one.oauth.grant != "header" for one in mapping.auth):
         about = "Where tokens are requested, instead of the vendor's own address."
         fields["token_url"] = (str | None, Field(None, alias=_TOKEN_URL, description=about))
-    options: type[BaseModel] = create_model("Options", __base__=NoOptions, **fields) if fields else NoOptions
+    options: type[BaseModel] = create_model("Options", __base__=sdk.NoOptions, **fields) if fields else sdk.NoOptions
     table = table_of(mapping, "no_rooms")  # the rules of the kind refuse another room before the adapter is called
     adapter_class: type[MappedAdapter] = MappedAdapter if mapping.code is None else load(mapping.code)
 
-    def adapter(connection: AccountConnection, clock: Clock) -> Adapter:
+    def adapter(connection: sdk.AccountConnection, clock: sdk.Clock) -> sdk.Adapter:
         given = options.model_validate(connection.options).model_dump(by_alias=True, exclude_none=True)
         token_url = given.pop(_TOKEN_URL, None)
         made = adapter_class(connection, mapping, clock, given, token_url)
@@ -66,7 +64,7 @@ def kind_of(mapping: PmsMapping) -> MappedKind:
     return MappedKind(adapter, options, capabilities, mapping.published_limits, table, mapping)
 
 
-def mapping_of(kind: AdapterKind | None, options: Mapping[str, Any]) -> PmsMapping | None:
+def mapping_of(kind: sdk.AdapterKind | None, options: Mapping[str, Any]) -> PmsMapping | None:
     """The mapping of an account of that kind with these options; None for a kind in code, or if it cannot be read."""
     if isinstance(kind, MappedKind):
         return kind.mapping

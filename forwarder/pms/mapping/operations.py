@@ -23,20 +23,10 @@ from forwarder.pms.mapping.parts import (
 from forwarder.pms.mapping.values import CARD_FIELDS, FIELDS, PMS_GUEST_ID, PMS_ID, FieldName, JsonPath, clashes
 from forwarder.pms.responses.refusals import REFUSALS
 
-DEFERRED: Final = "deferred"
-IN_DOUBT: Final = "in_doubt"
-ABSENT: Final = "absent"
-CANCELLED: Final = "cancelled"
-CANCELLATION_REFUSED: Final = "cancellation_refused"
-CONFIRMED: Final = "confirmed"
-UNAUTHORIZED: Final = "unauthorized"
-THROTTLED: Final = "throttled"
-FAILED: Final = "failed"
-_PUT_OFF: Final = frozenset({DEFERRED, UNAUTHORIZED, THROTTLED})
-NOT_REFUSALS: Final = frozenset({*_PUT_OFF, IN_DOUBT, FAILED})
+_PUT_OFF: Final = frozenset({"deferred", "unauthorized", "throttled"})
+NOT_REFUSALS: Final = _PUT_OFF | {"in_doubt", "failed"}
 """Outcomes of a rule that are neither success nor refusal. After `deferred`, `unauthorized` and `throttled` nothing was done for
 certain; after `in_doubt` and `failed` it may have been."""
-_REFERENCE: Final = "reference"
 _A_NO: Final = frozenset({409, 422})
 """The only statuses that are a PMS's refusal without a look at the body: others may come from any server on the way."""
 
@@ -113,17 +103,17 @@ class Operation(Table):
 
     def _known_by_status(self, becomes: str) -> frozenset[int]:
         """The statuses that mean that without a look at the body."""
-        if becomes in (IN_DOUBT, FAILED):
+        if becomes in ("in_doubt", "failed"):
             return frozenset(range(200, 600))
         if becomes in _PUT_OFF:
             return frozenset(range(400, 500))
-        return frozenset() if becomes in (ABSENT, CANCELLED, CONFIRMED) else _A_NO
+        return frozenset() if becomes in ("absent", "cancelled", "confirmed") else _A_NO
 
 
 class _Make(Operation):
     """Makes something."""
 
-    outcomes = frozenset({*REFUSALS, *NOT_REFUSALS}) - {CANCELLATION_REFUSED}
+    outcomes = frozenset({*REFUSALS, *NOT_REFUSALS}) - {"cancellation_refused"}
     unfit = frozenset({"GET", "DELETE"})
 
     method: Method = "POST"
@@ -165,7 +155,7 @@ class Create(_Make):
 
     @property
     def carries_reference(self) -> bool:
-        return self.reference_in_notes or _REFERENCE in self.sent
+        return self.reference_in_notes or "reference" in self.sent
 
     @model_validator(mode="after")
     def _refers_to_its_own(self) -> Self:
@@ -199,7 +189,7 @@ class Show(Operation):
 
     about_one = "readBack"
     fields = FIELDS - CARD_FIELDS - {PMS_GUEST_ID}
-    outcomes = frozenset({CANCELLED, ABSENT, *NOT_REFUSALS})
+    outcomes = frozenset({"cancelled", "absent", *NOT_REFUSALS})
     unfit = frozenset({"PUT", "PATCH", "DELETE"})
 
     method: Method = "GET"
@@ -234,7 +224,7 @@ class Confirm(_Change):
     """The second request of a create, which confirms what the first one made."""
 
     about_one = "a confirmation"
-    outcomes = frozenset({*REFUSALS, CONFIRMED, *NOT_REFUSALS}) - {CANCELLATION_REFUSED}
+    outcomes = frozenset({*REFUSALS, "confirmed", *NOT_REFUSALS}) - {"cancellation_refused"}
     unfit = frozenset({"GET", "DELETE"})
 
 
@@ -272,7 +262,7 @@ class Find(Operation):
     """Looks a reservation up."""
 
     fields = FIELDS - {PMS_ID, PMS_GUEST_ID} - CARD_FIELDS
-    outcomes = frozenset({ABSENT, *NOT_REFUSALS})
+    outcomes = frozenset({"absent", *NOT_REFUSALS})
     unfit = frozenset({"PUT", "PATCH", "DELETE"})
 
     method: Method = "GET"
@@ -302,7 +292,7 @@ class Find(Operation):
 
     @model_validator(mode="after")
     def _shows_everything(self) -> Self:
-        if (_REFERENCE in self.sent) == (self.pages is not None):
+        if ("reference" in self.sent) == (self.pages is not None):
             raise nonsense(
                 "a look-up either asks for our `reference`, or goes through the `pages` of a list: one of them, and not both"
             )
@@ -315,7 +305,7 @@ class Cancel(_Change):
     """Cancels a reservation."""
 
     about_one = "a cancellation"
-    outcomes = frozenset({CANCELLED, CANCELLATION_REFUSED, *NOT_REFUSALS})
+    outcomes = frozenset({"cancelled", "cancellation_refused", *NOT_REFUSALS})
 
     reservation: JsonPath | None = None
     """Where the response has the reservation, which must be cancelled if it is shown."""

@@ -4,39 +4,18 @@ for values without a field in the PMS. Pure."""
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from pydantic_core import to_json
 
-from forwarder.pms.fields import (
-    SPECIFIED,
-    Fate,
-    FieldTable,
-    InNotes,
-    LeftOut,
-    Refused,
-    SentAs,
-    as_text,
-    first_and_last,
-    headcount,
-    value_of,
-)
-from forwarder.pms.http.client import Request, path_segment
+from forwarder.pms import sdk
+from forwarder.pms.fields import as_text, value_of
 from forwarder.pms.mapping.model import FromOption, PmsMapping
 from forwarder.pms.mapping.operations import Create, Operation, notes_field
 from forwarder.pms.mapping.parts import Source, Sources, names_in, placeholders
-from forwarder.pms.mapping.values import (
-    DERIVED,
-    PMS_GUEST_ID,
-    SAID,
-    DoesNotFit,
-    assembled,
-    field_value,
-    moved,
-    written,
-)
-from forwarder.reservation.booking import Booking
+from forwarder.pms.mapping.values import DERIVED, PMS_GUEST_ID, SAID, DoesNotFit, assembled, field_value, written
 
 _CARD: Final = ("cardDetails.", "card.")
 _NAME: Final = "guest.name"
@@ -46,37 +25,37 @@ _CUT: Final = " […]"
 _COUNTS: Final = {"numberOfGuests", "numberOfAdults", "numberOfInfants"}
 _OF_A_NAME: Final = frozenset({"guest.firstName", "guest.lastName"})
 
-_IN_NOTES: Final = InNotes()
+_IN_NOTES: Final = sdk.InNotes()
 _HOW: Final = dict.fromkeys(("numberOfChildren", "numberOfInfants"), "counted among all guests")
-_NOWHERE: Final = LeftOut("the mapping has no field for it, and none for notes")
-_ON_PURPOSE: Final = LeftOut("the mapping leaves it out on purpose")
-_OF_ITS_ROOM: Final = LeftOut("the room is its own", lost=False)
-_NO_CARD: Final = LeftOut("sensitive: the mapping sends no card")
-_STATUS: Final = LeftOut("not needed: every reservation sent is confirmed", lost=False)
+_NOWHERE: Final = sdk.LeftOut("the mapping has no field for it, and none for notes")
+_ON_PURPOSE: Final = sdk.LeftOut("the mapping leaves it out on purpose")
+_OF_ITS_ROOM: Final = sdk.LeftOut("the room is its own", lost=False)
+_NO_CARD: Final = sdk.LeftOut("sensitive: the mapping sends no card")
+_STATUS: Final = sdk.LeftOut("not needed: every reservation sent is confirmed", lost=False)
 _MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-form-urlencoded"}
 
 
 # --- the field table ---
 
 
-def table_of(mapping: PmsMapping, other_room: str = "room_not_found") -> FieldTable:
+def table_of(mapping: PmsMapping, other_room: str = "room_not_found") -> sdk.FieldTable:
     """The field table of accounts with that mapping. `other_room`: the code of the refusal of a room that is not the property,
     where there are no rooms."""
     create = mapping.create
     targets = _targets(create)
     notes = notes_field(create)
     rest = _NOWHERE if notes is None else _IN_NOTES
-    table = FieldTable({name: _fate(name, create, targets, rest) for name in SPECIFIED}, notes or "")
+    table = sdk.FieldTable({name: _fate(name, create, targets, rest) for name in sdk.SPECIFIED}, notes or "")
     if mapping.rooms:
         return table
     of_the_property = tuple(targets.get("propertyId", {"path": None}))
-    refused = Refused(other_room, "it is another")
-    return table.but({"roomId": SentAs(of_the_property, "is the property", otherwise=refused)})
+    refused = sdk.Refused(other_room, "it is another")
+    return table.but({"roomId": sdk.SentAs(of_the_property, "is the property", otherwise=refused)})
 
 
 def _fate(
-    name: str, create: Create, targets: Mapping[str, Mapping[str, Source | None]], rest: InNotes | LeftOut
-) -> Fate:
+    name: str, create: Create, targets: Mapping[str, Mapping[str, Source | None]], rest: sdk.InNotes | sdk.LeftOut
+) -> sdk.Fate:
     ours = name.replace(*_CARD)
     if ours in targets:
         return _sent(ours, targets[ours], rest, create)
@@ -84,27 +63,29 @@ def _fate(
         if ours != "propertyId":
             return _ON_PURPOSE
         rooms = tuple(targets.get("roomId", ()))  # they alone are sent
-        return SentAs(rooms, "where no room is named", otherwise=_OF_ITS_ROOM) if rooms else _OF_ITS_ROOM
+        return sdk.SentAs(rooms, "where no room is named", otherwise=_OF_ITS_ROOM) if rooms else _OF_ITS_ROOM
     if name == "status":
         return _STATUS
     if name != ours:
         return _NO_CARD
     if name in _OF_A_NAME and _in_full(targets):
-        return SentAs(tuple(targets[_NAME]), "in the full name, where that is not given", otherwise=rest)
+        return sdk.SentAs(tuple(targets[_NAME]), "in the full name, where that is not given", otherwise=rest)
     return rest
 
 
-def _sent(ours: str, targets: Mapping[str, Source | None], rest: InNotes | LeftOut, create: Create) -> SentAs | InNotes:
+def _sent(
+    ours: str, targets: Mapping[str, Source | None], rest: sdk.InNotes | sdk.LeftOut, create: Create
+) -> sdk.SentAs | sdk.InNotes:
     """`rest`: what becomes of it where no target takes it."""
     sources = [source for source in targets.values() if source is not None]
     if any(ours in DERIVED.get(name, ()) for source in sources for name in source.field):
         names = {name for source in sources for name in source.field}
-        if ours == "numberOfInfants" and "guests.children" in names and isinstance(rest, InNotes):
-            return InNotes("and counted as children", also=tuple(targets))
+        if ours == "numberOfInfants" and "guests.children" in names and isinstance(rest, sdk.InNotes):
+            return sdk.InNotes("and counted as children", also=tuple(targets))
         how = "by its parts" if ours == _NAME else "" if ours in names else _HOW.get(ours, "")
-        return SentAs(tuple(targets), how, otherwise=rest)
+        return sdk.SentAs(tuple(targets), how, otherwise=rest)
     if len(sources) < len(targets):
-        return SentAs(tuple(targets))
+        return sdk.SentAs(tuple(targets))
     before = [source.field[: source.field.index(ours)] if ours in source.field else () for source in sources]
     soft = [  # sources that may leave out a value, or a part of it
         source.written in ("hour", "clockTime", "country")
@@ -116,7 +97,7 @@ def _sent(ours: str, targets: Mapping[str, Source | None], rest: InNotes | LeftO
     how = next(filter(None, (others[0] if len(others) == len(before) else "", *hows)), "")
     partly = all(names or one for names, one in zip(before, soft, strict=True))
     chosen = any(name in create.body and create.body[name].option is not None for name in targets)
-    return SentAs(tuple(targets), how, otherwise=rest if partly or chosen else None)
+    return sdk.SentAs(tuple(targets), how, otherwise=rest if partly or chosen else None)
 
 
 def _how(source: Source, ours: str) -> str:
@@ -182,7 +163,7 @@ class Asked:
     """The subject of a request. `pms_id` and `guest_id`: the PMS's ids of the reservation and the guest; `page`: the parameter
     for a page of a list."""
 
-    booking: Booking
+    booking: sdk.Booking
     pms_id: str | None = None
     page: tuple[str, str] | None = None
     guest_id: str | None = None
@@ -211,7 +192,7 @@ class Requests:
         self._counts_infants_as_children = "guests.children" in derived
         self._says_reference = mapping.create.reference_in_notes
 
-    def build(self, operation: Operation, asked: Asked) -> Request:
+    def build(self, operation: Operation, asked: Asked) -> sdk.Request:
         """Raises `DoesNotFit`."""
         kept = _kept(operation.query, self._found(operation.query, asked))
         query = _texts({name: one.value for name, one in kept.items()})
@@ -221,7 +202,7 @@ class Requests:
             path += text
             if name is not None:
                 value = field_value(asked.booking, name, asked.pms_id)
-                segment = None if value is None else path_segment(as_text(value))
+                segment = None if value is None else sdk.path_segment(as_text(value))
                 if segment is None:
                     raise DoesNotFit(name, "a part of an address")
                 path += segment
@@ -234,7 +215,7 @@ class Requests:
         headers = self._headers(operation, asked)
         if content:
             headers.append((b"Content-Type", _MEDIA_TYPES[operation.encoding]))
-        return Request(operation.method, self.base_url + path, headers, content, query=urlencode(query))
+        return sdk.Request(operation.method, self.base_url + path, headers, content, query=urlencode(query))
 
     def _headers(self, operation: Operation, asked: Asked) -> list[tuple[bytes, bytes]]:
         named = {"accept": "application/json"}
@@ -259,7 +240,7 @@ class Requests:
             found[notes] = Sent(text or None)
         return {name: one.value for name, one in _kept(sources, found).items()}
 
-    def notes(self, booking: Booking) -> str:
+    def notes(self, booking: sdk.Booking) -> str:
         sources = self._mapping.create.body
         said = _kept(sources, self._found(sources, Asked(booking)))
         return self._notes_with(said.values(), booking)
@@ -297,7 +278,7 @@ class Requests:
             value = asked.guest_id if name == PMS_GUEST_ID else field_value(booking, name, asked.pms_id)
             if value is not None:
                 if source.add_days:
-                    value = moved(value, source.add_days)
+                    value = sdk.days_later(date.fromisoformat(str(value)), source.add_days).isoformat()
                 value, whole = written(booking, name, value, source.written, source.date_format)
                 if source.values and value is not None:
                     value = source.values.get(as_text(value))
@@ -307,14 +288,14 @@ class Requests:
                 return cut(source, Sent(value, frozenset(SAID.get(name, (name,))) if whole else frozenset()))
         return Sent(None)
 
-    def _notes_with(self, sent: Iterable[Sent], booking: Booking) -> str:
+    def _notes_with(self, sent: Iterable[Sent], booking: sdk.Booking) -> str:
         """The caller's notes, and below them what `sent` does not express. If all is too long for the PMS, the caller's are cut."""
         unfit = self._unfit(booking, frozenset().union(*(one.says for one in sent)))
         first = [f"Reference: {booking.reference}"] if self._says_reference else []
         own = []
         for name in self._own_names:  # the caller's own texts that go into these notes
             fate, text = self.table.fates[name], value_of(booking, name)
-            here = isinstance(fate, InNotes) or (isinstance(fate, SentAs) and self._notes in fate.names)
+            here = isinstance(fate, sdk.InNotes) or (isinstance(fate, sdk.SentAs) and self._notes in fate.names)
             own += [as_text(text)] if here and text is not None else []
         lines = [line for line in self.table.lines(booking, unfit) if line not in own]
         if self._most is None:
@@ -323,7 +304,7 @@ class Requests:
         above = shortened_to(max(self._most - len(below) - 1, len(_CUT)), "\n".join([*first, *own]))
         return "\n".join(part for part in (above, below) if part)[: self._most]
 
-    def _unfit(self, booking: Booking, said: AbstractSet[str]) -> dict[str, str | None]:
+    def _unfit(self, booking: sdk.Booking, said: AbstractSet[str]) -> dict[str, str | None]:
         """The fields that are sent incompletely, each with what the notes say in place of its value."""
         unfit: dict[str, str | None] = dict.fromkeys(self._targeted - said - _OWN_WORDS)
         if self._in_full:
@@ -332,12 +313,12 @@ class Requests:
                 part for part in _OF_A_NAME - said if not set(str(value_of(booking, part)).split()) <= set(name)
             )
         elif self._splits_names:
-            unfit |= first_and_last(booking)[2]
+            unfit |= sdk.first_and_last(booking)[2]
         if self._counts_infants_as_children:
             unfit = {name: instead for name, instead in unfit.items() if name not in _COUNTS}
-            unfit |= headcount(booking, infants_are_children=True).unfit
+            unfit |= sdk.headcount(booking, infants_are_children=True).unfit
         elif self._counts_adults:
-            counted = headcount(booking, infants_are_children=False).unfit
+            counted = sdk.headcount(booking, infants_are_children=False).unfit
             unfit |= {name: instead for name, instead in counted.items() if name == "numberOfAdults"}
         return unfit
 

@@ -6,39 +6,23 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
+from forwarder.pms import sdk
 from forwarder.pms.fields import as_text
-from forwarder.pms.http.outcomes import harmless, not_understood, says_no
-from forwarder.pms.http.response import Response
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.operations import Operation, Pages
 from forwarder.pms.mapping.parts import Rule, Shown
 from forwarder.pms.mapping.values import MISSING, same, value_at
-from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
-from forwarder.pms.responses.record import Echo, amount, discreet, identifier, price_part, record_fields
-from forwarder.pms.responses.refusals import refusal
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Confirmed, Deferred, LookupOutcome, Outcome
-from forwarder.reservation.parsing import decimal
-from forwarder.reservation.reference import is_reference, names_another
-from forwarder.reservation.request import CURRENCY_DECIMALS, json_number
+from forwarder.pms.port import LOOKS_ALIKE
+from forwarder.reservation.request import CURRENCY_DECIMALS
 
 _LINES: Final = {"basePrice": "Room rate", "fee": "Fees", "tax": "Taxes", "discount": "Discounts"}
-_ECHO: Final = Echo("arrival", "departure", "price", "email")
+_ECHO: Final = sdk.Echo("arrival", "departure", "price", "email")
 _MORE: Final = ("hasMore", "has_more", "hasNext", "has_next", "hasNextPage", "has_next_page")
-_COUNTS: Final = (
-    "total",
-    "count",
-    "totalCount",
-    "total_count",
-    "totalItems",
-    "total_items",
-    "totalResults",
-    "total_results",
-)
+_COUNTS: Final = "total count totalCount total_count totalItems total_items totalResults total_results".split()
 _MONEY: Final = {"totalPrice", "totalPaid", "remainingBalance", *_LINES}
 
 
-def body_of(response: Response) -> Any:
+def body_of(response: sdk.Response) -> Any:
     """The JSON in the body; `MISSING` if it is not JSON."""
     try:
         return from_json(response.json_text, allow_inf_nan=False)
@@ -51,23 +35,23 @@ class Answer:
     """A response to an operation. `meaning`: True: it succeeded; a rule: what that says; None: the mapping does not know; False:
     it contradicts itself: `success.when` with a rule or in a status of no success, or a no in a status of success."""
 
-    response: Response
+    response: sdk.Response
     body: Any
     meaning: bool | Rule | None
 
 
-def answer_to(mapping: PmsMapping, operation: Operation, response: Response) -> Answer:
+def answer_to(mapping: PmsMapping, operation: Operation, response: sdk.Response) -> Answer:
     """What the mapping makes of a response to that operation."""
     body, success = body_of(response), operation.success
     meaning: bool | Rule | None = rule_for(mapping, operation.errors, response, body)
     if success.says(body):
         meaning = meaning is None and response.status_code in success.status
     elif meaning is None and success.passes(response.status_code, body):
-        meaning = not says_no(body)
+        meaning = not sdk.says_no(body)
     return Answer(response, body, meaning)
 
 
-def rule_for(mapping: PmsMapping, own: Sequence[Rule], response: Response, body: Any) -> Rule | None:
+def rule_for(mapping: PmsMapping, own: Sequence[Rule], response: sdk.Response, body: Any) -> Rule | None:
     """The first rule that applies: of an operation's own, then of those for all operations."""
     status, said = response.status_code, words(mapping, body)
     rule = next((rule for rule in own if rule.applies(status, body, said)), None)
@@ -83,13 +67,13 @@ class Tentative:
     pms_id: str
 
 
-def made(mapping: PmsMapping, answer: Answer, booking: Booking) -> Outcome | Tentative:
+def made(mapping: PmsMapping, answer: Answer, booking: sdk.Booking) -> sdk.Outcome | Tentative:
     """What a create that succeeded made. Without an id, or if it shows another's reservation, it is in doubt."""
     shown, create, response = mapping.reservation, mapping.create, answer.response
     item = value_at(answer.body, create.reservation)
     pms_id = id_of(shown, item) if create.id is None else _checked_id(shown, value_at(answer.body, create.id))
     if pms_id is None or not may_be_ours(mapping, item, booking):
-        return not_understood(response, pms_id)
+        return sdk.not_understood(response, pms_id)
     shows_state = shown.status is not None and isinstance(value_at(item, shown.status.path), str)
     if create.id is not None and not shows_state:
         return _confirmed(mapping, pms_id, item, booking) if mapping.confirm is None else Tentative(pms_id)
@@ -97,11 +81,11 @@ def made(mapping: PmsMapping, answer: Answer, booking: Booking) -> Outcome | Ten
     if standing is not None:
         return standing
     if state_of(shown, item) == "cancelled":
-        return refusal(booking, "pms_refused", words(mapping, answer.body) or "The PMS made it as a refused one.")
-    return not_understood(response, identifier(value_at(item, shown.id)))
+        return sdk.refusal(booking, "pms_refused", words(mapping, answer.body) or "The PMS made it as a refused one.")
+    return sdk.not_understood(response, sdk.identifier(value_at(item, shown.id)))
 
 
-def confirmed_by_id(mapping: PmsMapping, item: Any, booking: Booking) -> Confirmed | None:
+def confirmed_by_id(mapping: PmsMapping, item: Any, booking: sdk.Booking) -> sdk.Confirmed | None:
     """The reservation of the id that our create was answered with, if it is ours and confirmed."""
     if booking.pms_id is None or not _has_our_id(mapping.reservation, item, booking):
         return None
@@ -116,10 +100,10 @@ def id_of(shown: Shown, item: Any) -> str | None:
 
 def _checked_id(shown: Shown, value: Any) -> str | None:
     is_one = shown.ids == "any" or (isinstance(value, int) and value > 0)
-    return identifier(value) if is_one else None
+    return sdk.identifier(value) if is_one else None
 
 
-def _standing(mapping: PmsMapping, pms_id: str, shown: Any, booking: Booking) -> Confirmed | Tentative | None:
+def _standing(mapping: PmsMapping, pms_id: str, shown: Any, booking: sdk.Booking) -> sdk.Confirmed | Tentative | None:
     match state_of(mapping.reservation, shown):
         case "confirmed" if mapping.confirm is not None and mapping.reservation.status is None:
             return Tentative(pms_id)
@@ -131,32 +115,32 @@ def _standing(mapping: PmsMapping, pms_id: str, shown: Any, booking: Booking) ->
             return None
 
 
-def is_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
+def is_ours(mapping: PmsMapping, item: Any, booking: sdk.Booking) -> bool:
     """Whether a reservation in a list is ours by `find.match`; by stay: whether it may be."""
     shown = mapping.reservation
     if _by_stay(mapping):
         return _is_alike(shown, item, booking)
-    return is_reference(_reference_in(shown, item), booking.reference) or _has_our_id(shown, item, booking)
+    return sdk.is_reference(value_at(item, shown.reference), booking.reference) or _has_our_id(shown, item, booking)
 
 
 def _by_stay(mapping: PmsMapping) -> bool:
     return mapping.find is not None and mapping.find.match == "stay"
 
 
-def _has_our_id(shown: Shown, item: Any, booking: Booking) -> bool:
+def _has_our_id(shown: Shown, item: Any, booking: sdk.Booking) -> bool:
     """Whether it has the id that our create was answered with, is of the same stay, and carries nobody else's reference."""
-    if booking.pms_id is None or identifier(value_at(item, shown.id)) != booking.pms_id:
+    if booking.pms_id is None or sdk.identifier(value_at(item, shown.id)) != booking.pms_id:
         return False
-    is_anothers = _names_another(_reference_in(shown, item), booking)
+    is_anothers = _names_another(value_at(item, shown.reference), booking)
     return not is_anothers and not _ECHO.contradicts(_echoed(shown, item, booking), booking)
 
 
-def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
+def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: sdk.Booking) -> bool:
     """Whether a reservation has the same days and guest, or shows neither guest nor reference, and is not known to be another's."""
     shown = mapping.reservation
     if None in (shown.arrival, shown.departure, shown.email):
         return False
-    email, reference = value_at(item, shown.email or ""), _reference_in(shown, item)
+    email, reference = value_at(item, shown.email), value_at(item, shown.reference)
     no_email = not (isinstance(email, str) and email.strip())
     return (
         not (no_email and reference and booking.guest.get("email"))
@@ -170,10 +154,9 @@ def hides_what_is_ours(mapping: PmsMapping, item: Any) -> bool:
     """Whether a reservation lacks what ours is recognised by: then a list without ours proves nothing."""
     shown = mapping.reservation
     if not _by_stay(mapping):
-        return _reference_in(shown, item) is MISSING
-    if shown.email is None or value_at(item, shown.email) is MISSING:
-        return True
-    return None in _days(shown, item)
+        return value_at(item, shown.reference) is MISSING
+    days = [shown.day(value_at(item, path)) for path in (shown.arrival, shown.departure)]
+    return value_at(item, shown.email) is MISSING or None in days
 
 
 def ends_unclearly(pages: Pages, items: Sequence[Any], body: Any, read: int, count: int | None) -> bool:
@@ -192,15 +175,15 @@ def hides_some(body: Any, seen: int) -> bool:
     places = [body, *(body.get(name) for name in ("meta", "pagination", "paging"))] if isinstance(body, dict) else []
     return any(
         any(place.get(name) is True for name in _MORE)
-        or any((decimal(place.get(name)) or 0) > seen for name in _COUNTS)
+        or any((sdk.decimal(place.get(name)) or 0) > seen for name in _COUNTS)
         for place in places
         if isinstance(place, dict)
     )
 
 
 def found_among(
-    mapping: PmsMapping, ours: Sequence[Any], response: Response, booking: Booking
-) -> LookupOutcome | Tentative:
+    mapping: PmsMapping, ours: Sequence[Any], response: sdk.Response, booking: sdk.Booking
+) -> sdk.LookupOutcome | Tentative:
     """What became of ours, of which there is at least one."""
     shown = mapping.reservation
     ids = [id_of(shown, item) for item in ours]
@@ -216,27 +199,27 @@ def found_among(
     }
     if held:
         pms_id = min(held, key=lambda one: state_of(shown, held[one]) != "confirmed")
-        standing = _standing(mapping, pms_id, held[pms_id], booking) or harmless(not_understood(response))
+        standing = _standing(mapping, pms_id, held[pms_id], booking) or sdk.harmless(sdk.not_understood(response))
         doubles = tuple(other for other in held if other != pms_id)
-        return replace(standing, doubles=doubles) if isinstance(standing, Confirmed) else standing
+        return replace(standing, doubles=doubles) if isinstance(standing, sdk.Confirmed) else standing
     if states.keys() == {"cancelled"}:
-        return Deferred(CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
+        return sdk.Deferred(sdk.CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
     if "" not in states:
-        return harmless(not_understood(response))
-    word = MISSING if shown.status is None else value_at(states[""], shown.status.path)
-    said = discreet(word, booking) if isinstance(word, str) else "none"
+        return sdk.harmless(sdk.not_understood(response))
+    word = value_at(states[""], None if shown.status is None else shown.status.path)
+    said = sdk.discreet(word, booking) if isinstance(word, str) else "none"
     detail = f"The PMS holds the reservation, but not as a confirmed one. Its status: {said}"
-    return Deferred("pms_still_working", detail)
+    return sdk.Deferred("pms_still_working", detail)
 
 
-def looks_alike(ids: Sequence[str | None]) -> Deferred:
+def looks_alike(ids: Sequence[str | None]) -> sdk.Deferred:
     """The outcome of a look-up that found reservations which may be ours."""
     named = ", ".join(pms_id for pms_id in ids if pms_id is not None) or "without an id"
     detail = (
         f"The PMS shows a reservation of the same property, days and guest ({named}), and keeps no reference that "
         "could tell whether it is this one. Look at it there, and settle it."
     )
-    return Deferred(LOOKS_ALIKE, detail)
+    return sdk.Deferred(LOOKS_ALIKE, detail)
 
 
 def words(mapping: PmsMapping, body: Any) -> str:
@@ -245,23 +228,22 @@ def words(mapping: PmsMapping, body: Any) -> str:
     return next((text.strip() for text in said if isinstance(text, str) and text.strip()), "")
 
 
-def may_be_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
+def may_be_ours(mapping: PmsMapping, item: Any, booking: sdk.Booking) -> bool:
     """Whether nothing that is shown of a reservation proves that it is another's."""
     shown = mapping.reservation
-    reference = _reference_in(shown, item)
+    reference = value_at(item, shown.reference)
     in_text = mapping.find is not None and mapping.find.match == "text"
-    ours = is_reference(reference, booking.reference) or (in_text and not _names_another(reference, booking))
+    ours = sdk.is_reference(reference, booking.reference) or (in_text and not _names_another(reference, booking))
     if reference not in (MISSING, None, "") and not ours:
         return False
-    at_property = MISSING if shown.property is None else value_at(item, shown.property)
-    in_room = MISSING if shown.room is None else value_at(item, shown.room)
-    for seen, asked in ((at_property, booking.property_id), (in_room, booking.room_id)):
+    for path, asked in ((shown.property, booking.property_id), (shown.room, booking.room_id)):
+        seen = value_at(item, path)
         if isinstance(seen, int | str) and str(seen) != asked:
             return False
     return not _ECHO.contradicts(_echoed(shown, item, booking), booking)
 
 
-def _echoed(shown: Shown, item: Any, booking: Booking) -> dict[str, Any]:
+def _echoed(shown: Shown, item: Any, booking: sdk.Booking) -> dict[str, Any]:
     named = {"arrival": shown.arrival, "departure": shown.departure, "price": shown.price, "email": shown.email}
     values = {name: value_at(item, path) for name, path in named.items() if path is not None}
     for name, path in (("arrival", shown.arrival), ("departure", shown.departure)):
@@ -273,26 +255,16 @@ def _echoed(shown: Shown, item: Any, booking: Booking) -> dict[str, Any]:
     return values
 
 
-def _days(shown: Shown, item: Any) -> list[str | None]:
-    """Arrival and departure as 2027-01-31; None if not shown, or no day."""
-    return [None if path is None else shown.day(value_at(item, path)) for path in (shown.arrival, shown.departure)]
+def _names_another(text: Any, booking: sdk.Booking) -> bool:
+    return isinstance(text, str) and sdk.names_another(text, booking.reference)
 
 
-def _reference_in(shown: Shown, item: Any) -> Any:
-    return MISSING if shown.reference is None else value_at(item, shown.reference)
-
-
-def _names_another(text: Any, booking: Booking) -> bool:
-    return isinstance(text, str) and names_another(text, booking.reference)
-
-
-def _is_alike(shown: Shown, item: Any, booking: Booking) -> bool:
+def _is_alike(shown: Shown, item: Any, booking: sdk.Booking) -> bool:
     """Whether the days are the same, and the guest if the PMS shows one."""
     for path, asked in ((shown.arrival, "arrivalDate"), (shown.departure, "departureDate")):
-        if path is None or not shown.may_be(value_at(item, path), booking.fields[asked]):
+        if not shown.may_be(value_at(item, path), booking.fields[asked]):
             return False
-    email = MISSING if shown.email is None else value_at(item, shown.email)
-    ours = booking.guest.get("email")
+    email, ours = value_at(item, shown.email), booking.guest.get("email")
     if not (isinstance(email, str) and email.strip() and isinstance(ours, str) and ours.strip()):
         return True
     return email.strip().casefold() == ours.strip().casefold()
@@ -311,8 +283,10 @@ def state_of(shown: Shown, item: Any) -> str:
     return "" if isinstance(word, dict | list) else states.meant_by(as_text(word))
 
 
-def _confirmed(mapping: PmsMapping, pms_id: str, item: Any, booking: Booking) -> Confirmed:
-    return Confirmed(pms_id, named=is_reference(_reference_in(mapping.reservation, item), booking.reference))
+def _confirmed(mapping: PmsMapping, pms_id: str, item: Any, booking: sdk.Booking) -> sdk.Confirmed:
+    return sdk.Confirmed(
+        pms_id, named=sdk.is_reference(value_at(item, mapping.reservation.reference), booking.reference)
+    )
 
 
 def record_of(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, Any]:
@@ -326,13 +300,13 @@ def record_of(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, 
         part = finances if last != name else fields
         if last in _MONEY and value is not MISSING:
             value = _in_currency(value, decimals)
-            if last in _LINES and (exact := decimal(value)) is not None:
-                value = price_part(last, [(_LINES[last], exact)] if exact else [], exact)
+            if last in _LINES and (exact := sdk.decimal(value)) is not None:
+                value = sdk.price_part(last, [(_LINES[last], exact)] if exact else [], exact)
         part[last] = None if value is MISSING else value
     if "accessCode" in fields:
         code = fields.pop("accessCode")
         fields["codes"] = None if code is None else {"accessCode": code if isinstance(code, list) else [str(code)]}
-    record = record_fields(fields | {"finances": finances})
+    record = sdk.record_fields(fields | {"finances": finances})
     return record if record.get("finances") else {name: value for name, value in record.items() if name != "finances"}
 
 
@@ -350,8 +324,8 @@ def _in_currency(value: Any, decimals: int | None) -> Any:
     if decimals is None:
         return None
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
-    text = amount(value)
+    text = sdk.amount(value)
     if text is not None:
-        number = json_number(text)
-    exact = decimal(number) if decimals else None
-    return number if exact is None else json_number(exact.scaleb(-decimals))
+        number = sdk.json_number(text)
+    exact = sdk.decimal(number) if decimals else None
+    return number if exact is None else sdk.json_number(exact.scaleb(-decimals))

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
 from difflib import get_close_matches
-from enum import Enum
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel
@@ -15,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from forwarder.pms.fields import as_text, code_of, first_and_last, headcount
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.parsing import days_later, decimal
+from forwarder.reservation.parsing import decimal
 from forwarder.reservation.request import (
     CURRENCY_DECIMALS,
     Address,
@@ -30,13 +29,8 @@ from forwarder.reservation.request import (
 _STEP = re.compile(r"[^.\x00-\x20]{1,128}")
 
 
-class Missing(Enum):
-    """The result of a path that leads nowhere, not even to null."""
-
-    MISSING = "missing"
-
-
-MISSING: Final = Missing.MISSING
+MISSING: Final = object()
+"""The result of a path that leads nowhere, not even to null."""
 
 
 def is_path(text: str) -> bool:
@@ -67,8 +61,10 @@ JsonPath = Annotated[str, AfterValidator(_checked)]
 """A path; the empty one leads to the whole document."""
 
 
-def value_at(document: Any, path: str) -> Any | Missing:
-    """The value at `path`, or `MISSING`."""
+def value_at(document: Any, path: str | None) -> Any:
+    """The value at `path`, or `MISSING`. No path leads nowhere."""
+    if path is None:
+        return MISSING
     for step in path.split(".") if path else ():
         match document:
             case dict() if step in document:
@@ -97,14 +93,16 @@ def same(value: Any, expected: Any) -> bool:
 
 def assembled(values: Mapping[str, Any]) -> Any:
     """The document that has each value at its path. Gaps in the positions of a list are closed."""
-    root: dict[str, Any] = {}
+    if "" in values:
+        return values[""]
+    parts: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
-        *steps, last = path.split(".")
-        parent = root
-        for step in steps:
-            parent = parent.setdefault(step, {})
-        parent[last] = _Leaf(value)
-    return _shaped(root)
+        step, _, rest = path.partition(".")
+        parts.setdefault(step, {})[rest] = value
+    shaped = {step: assembled(below) for step, below in parts.items()}
+    if shaped and all(step.isdecimal() for step in shaped):
+        return [shaped[step] for step in sorted(shaped, key=int)]
+    return shaped
 
 
 def clashes(paths: Iterable[str]) -> str:
@@ -120,27 +118,11 @@ def clashes(paths: Iterable[str]) -> str:
             if depth and parent in known:
                 return f"{parent} cannot be a value and have {path} below it"
             children.setdefault(parent, set()).add(steps[depth])
-    return next((_gap(parent, steps) for parent, steps in sorted(children.items()) if _gap(parent, steps)), "")
-
-
-def _gap(parent: str, steps: set[str]) -> str:
-    positions = sorted(int(step) for step in steps if step.isdecimal())
-    if positions and (len(positions) != len(steps) or positions != list(range(len(positions)))):
-        return f"{parent or 'the body'} is a list, whose positions are 0, 1, 2 … without a gap, and no names"
+    for parent, below in sorted(children.items()):
+        positions = sorted(int(step) for step in below if step.isdecimal())
+        if positions and (len(positions) != len(below) or positions != list(range(len(positions)))):
+            return f"{parent or 'the body'} is a list, whose positions are 0, 1, 2 … without a gap, and no names"
     return ""
-
-
-class _Leaf:
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-def _shaped(node: Any) -> Any:
-    if isinstance(node, _Leaf):
-        return node.value
-    if node and all(step.isdecimal() for step in node):
-        return [_shaped(node[step]) for step in sorted(node, key=int)]
-    return {step: _shaped(part) for step, part in node.items()}
 
 
 # --- fields of a booking ---
@@ -194,10 +176,9 @@ FIELDS: Final = (
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a name that is not among `known`; empty if nothing is known."""
-    if not (among := sorted(known)):
-        return ""
+    among = sorted(known)
     near = get_close_matches(name, among, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(among)}"
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(among)}" if among else ""
 
 
 def _known(name: str) -> str:
@@ -248,11 +229,6 @@ def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
         case _:
             value = pms_id if name == PMS_ID else booking.fields.get(name)
     return None if value == "" else value
-
-
-def moved(value: Any, days: int) -> str:
-    """The day `days` later."""
-    return days_later(date.fromisoformat(str(value)), days).isoformat()
 
 
 def written(booking: Booking, name: str, value: Any, form: Written | None, date_format: str | None) -> tuple[Any, bool]:

@@ -34,27 +34,7 @@ from urllib.parse import urlencode
 from pydantic_core import to_json
 
 from forwarder.pms import sdk
-from forwarder.pms.kinds.booking_sync.api import BookingSyncApi, BookingSyncOptions, SecurePayments
-from forwarder.pms.kinds.booking_sync.requests import (
-    FIELDS,
-    Quote,
-    address_of,
-    booking_body,
-    client_body,
-    given,
-    people_of,
-    quotes_in,
-    strict_booking_body,
-    table_for,
-)
-from forwarder.pms.kinds.booking_sync.responses import (
-    SyncBooking,
-    bookings_in,
-    errors_in,
-    look_up,
-    only_id_in,
-    refusal_in,
-)
+from forwarder.pms.kinds.booking_sync import requests, responses
 from forwarder.reservation.request import CURRENCY_DECIMALS
 
 _IN_CENTS: Final = 2
@@ -62,21 +42,12 @@ _PAST: Final = timedelta(minutes=1)
 """`paid_at` must be in the past, by the vendor's clock."""
 
 _JSON: Final[sdk.Headers] = ((b"Accept", b"application/json"), (b"Content-Type", b"application/json"))
-_OF_THE_CARD: Final = {
-    "credit_card",
-    "payment",
-    "card_number",
-    "cardholder_name",
-    "expires_at_month",
-    "expires_at_year",
-    "security_code",
-    "address1",
-    "address2",
-    "zip",
-    "city",
-    "state",
-    "country_code",
-}
+_OF_THE_CARD: Final = frozenset(
+    """
+    credit_card payment card_number cardholder_name expires_at_month expires_at_year security_code address1 address2 zip city state
+    country_code
+    """.split()
+)
 _OF_THE_GATEWAY: Final = {"data", "gateway_id", "gateway_name", "gateway_type"}
 _PENDING: Final = "pms_still_working"
 _ID = 0
@@ -93,36 +64,36 @@ class BookingSyncAdapter:
         idempotent_create=False, find_by_reference=True, cancel=True
     )
     limits: ClassVar[sdk.Limits] = sdk.Limits((sdk.Limit(1000, 3600.0),), requests_per_push=2)
-    options: ClassVar[type[BookingSyncOptions]] = BookingSyncOptions
-    fields: sdk.FieldTable = FIELDS
+    options: ClassVar[type[requests.BookingSyncOptions]] = requests.BookingSyncOptions
+    fields: sdk.FieldTable = requests.FIELDS
 
     def __init__(self, connection: sdk.AccountConnection, clock: sdk.Clock) -> None:
-        self._options = BookingSyncOptions.model_validate(connection.options)
-        self._api = BookingSyncApi(connection, self._options, clock)
+        self._options = requests.BookingSyncOptions.model_validate(connection.options)
+        self._api = responses.BookingSyncApi(connection, self._options, clock)
         self._clock = clock
-        self.fields = table_for(self._options)
+        self.fields = requests.table_for(self._options)
 
     async def create(self, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
         rental = sdk.path_segment(booking.property_id)
         if rental is None:
             return sdk.refusal(booking, "property_not_found", "")
         quote = await self._quote(booking, send) if self._options.live_quote else None
-        if quote is not None and not isinstance(quote, Quote):
+        if quote is not None and not isinstance(quote, requests.Quote):
             return quote
-        made: SyncBooking | sdk.Outcome
+        made: responses.SyncBooking | sdk.Outcome
         if self._options.strict_bookings:
-            body = strict_booking_body(booking, self._options, self.fields, quote)
+            body = requests.strict_booking_body(booking, self._options, self.fields, quote)
             made = await self._book("strict_bookings", body, booking, send)
         elif (cards := self._options.secure_payments) is not None and _charges_card(booking):
             if _cents(booking) is None:  # before anything is held
                 return sdk.refusal(booking, "card_refused", "The price is not a whole number of cents of its currency.")
             until = self._clock.now() + timedelta(minutes=cards.hold_minutes)
             made = await self._book_for_client(rental, booking, quote, send, until)
-            if isinstance(made, SyncBooking):
+            if isinstance(made, responses.SyncBooking):
                 made = await self._pay(booking, made, cards, send)
         else:
             made = await self._book_for_client(rental, booking, quote, send)
-        if not isinstance(made, SyncBooking):
+        if not isinstance(made, responses.SyncBooking):
             return made
         # What was paid elsewhere is noted at most once: a note that is lost is not sent again, and the booking's comments name the
         # transaction all the same.
@@ -138,8 +109,8 @@ class BookingSyncAdapter:
                 paid = None
         return sdk.Confirmed(str(made.id), made.record(paid or Decimal(0)))
 
-    async def _quote(self, booking: sdk.Booking, send: sdk.Send) -> Quote | sdk.Outcome:
-        people = people_of(booking)
+    async def _quote(self, booking: sdk.Booking, send: sdk.Send) -> requests.Quote | sdk.Outcome:
+        people = requests.people_of(booking)
         asked = {
             "rental_id": booking.property_id,
             "start_at": booking.arrival.isoformat(),
@@ -147,8 +118,8 @@ class BookingSyncAdapter:
             "adults": people.adults,
             "children": people.children,
         }
-        response = await self._api.ask_safely(send, "GET", "rentals/search", query=urlencode(given(asked)))
-        quotes = quotes_in(response, booking) if response.status_code == HTTPStatus.OK else None
+        response = await self._api.ask_safely(send, "GET", "rentals/search", query=urlencode(requests.given(asked)))
+        quotes = requests.quotes_in(response, booking) if response.status_code == HTTPStatus.OK else None
         if quotes is None:
             return sdk.harmless(self._api.unexpected(response))
         if not quotes:
@@ -160,26 +131,31 @@ class BookingSyncAdapter:
         return sdk.refusal(booking, "price_changed", f"It costs {quote.final_price} {quote.currency} now.")
 
     async def _book_for_client(
-        self, rental: str, booking: sdk.Booking, quote: Quote | None, send: sdk.Send, held_until: datetime | None = None
-    ) -> SyncBooking | sdk.Outcome:
+        self,
+        rental: str,
+        booking: sdk.Booking,
+        quote: requests.Quote | None,
+        send: sdk.Send,
+        held_until: datetime | None = None,
+    ) -> responses.SyncBooking | sdk.Outcome:
         """Makes the guest's record first, and no booking, so that a failure there leaves no booking in doubt."""
-        response = await self._api.ask_safely(send, "POST", "clients", client_body(booking))
+        response = await self._api.ask_safely(send, "POST", "clients", requests.client_body(booking))
         if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY:
-            return sdk.refusal(booking, "guest_refused", refusal_in(response)[1])
-        client_id = only_id_in(response, "clients") if response.status_code == HTTPStatus.CREATED else None
+            return sdk.refusal(booking, "guest_refused", responses.refusal_in(response)[1])
+        client_id = responses.only_id_in(response, "clients") if response.status_code == HTTPStatus.CREATED else None
         if client_id is None:
             return sdk.harmless(self._api.unexpected(response))
-        body = booking_body(booking, client_id, self._options, self.fields, quote, held_until=held_until)
+        body = requests.booking_body(booking, client_id, self._options, self.fields, quote, held_until=held_until)
         status = "Booked" if held_until is None else "Tentative"
         return await self._book(f"rentals/{rental}/bookings", body, booking, send, status)
 
     async def _book(
         self, path: str, body: bytes, booking: sdk.Booking, send: sdk.Send, status: str = "Booked"
-    ) -> SyncBooking | sdk.Outcome:
+    ) -> responses.SyncBooking | sdk.Outcome:
         response = await self._api.ask(send, "POST", path, body)
         match response.status_code:
             case HTTPStatus.CREATED:
-                made = bookings_in(response) or []
+                made = responses.bookings_in(response) or []
                 one = made[0] if len(made) == 1 else None
                 if one is None:
                     return sdk.not_understood(response)
@@ -189,7 +165,7 @@ class BookingSyncAdapter:
                     return sdk.refusal(booking, "pms_refused", "The PMS made the booking as a cancelled one.")
                 return sdk.not_understood(response, str(one.id))
             case HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.CONFLICT:
-                code, said = refusal_in(response)
+                code, said = responses.refusal_in(response)
                 return sdk.outcome_of_message(sdk.never_a_no(said) or code, said, booking)
             case HTTPStatus.NOT_FOUND if not self._options.strict_bookings:
                 # Not a wrong base URL: the client was created under it.
@@ -198,7 +174,7 @@ class BookingSyncAdapter:
                 return self._api.unexpected(response)
 
     async def find(self, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome:
-        return await look_up(self._api, booking, send, strict=self._options.strict_bookings)
+        return await responses.look_up(self._api, booking, send, strict=self._options.strict_bookings)
 
     async def cancel(self, booking: sdk.Booking, pms_reservation_id: str, send: sdk.Send) -> sdk.CancelOutcome:
         """A 404 may come from a wrong base URL or another account's credential: it counts where the booking is shown as cancelled,
@@ -210,30 +186,29 @@ class BookingSyncAdapter:
             case HTTPStatus.NO_CONTENT:
                 return sdk.Cancelled()
             case HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.CONFLICT:
-                said = refusal_in(response)[1]
-                return (
-                    sdk.Cancelled()
-                    if sdk.cancelled_before(said)
-                    else sdk.refusal(booking, "cancellation_refused", said)
-                )
+                said = responses.refusal_in(response)[1]
+                gone = sdk.cancelled_before(said)
+                return sdk.Cancelled() if gone else sdk.refusal(booking, "cancellation_refused", said)
             case status if status != HTTPStatus.NOT_FOUND:
                 return sdk.harmless(self._api.unexpected(response))
         query = "include_canceled=true"
         shown = await self._api.ask_safely(send, "GET", f"bookings/{pms_reservation_id}", query=query)
-        match bookings_in(shown) if shown.status_code == HTTPStatus.OK else None:
-            case [SyncBooking(status="Canceled") as found] if str(found.id) == pms_reservation_id:
+        match responses.bookings_in(shown) if shown.status_code == HTTPStatus.OK else None:
+            case [responses.SyncBooking(status="Canceled") as found] if str(found.id) == pms_reservation_id:
                 return sdk.Cancelled()
         if shown.status_code != HTTPStatus.NOT_FOUND:
             return sdk.harmless(self._api.unexpected(shown))
         rental = await self._api.ask_safely(send, "GET", f"rentals/{sdk.path_segment(booking.property_id)}")
-        is_there = rental.status_code == HTTPStatus.OK and str(only_id_in(rental, "rentals")) == booking.property_id
+        is_there = (
+            rental.status_code == HTTPStatus.OK and str(responses.only_id_in(rental, "rentals")) == booking.property_id
+        )
         return sdk.Cancelled() if is_there else sdk.harmless(self._api.unexpected(response))
 
     # --- cards ---
 
     async def _pay(
-        self, booking: sdk.Booking, held: SyncBooking, cards: SecurePayments, send: sdk.Send
-    ) -> SyncBooking | sdk.Outcome:
+        self, booking: sdk.Booking, held: responses.SyncBooking, cards: requests.SecurePayments, send: sdk.Send
+    ) -> responses.SyncBooking | sdk.Outcome:
         """Charge the card for `held`: the booking that it confirmed. Raises `NoResponse` where the card may have been charged."""
         charged = await self._charge(booking, held, cards, send)
         if isinstance(charged, sdk.InDoubt):
@@ -245,17 +220,17 @@ class BookingSyncAdapter:
             return sdk.InDoubt(_PENDING, "The card was not charged, and the PMS holds the nights for a while longer.")
         try:
             response = await self._api.ask_safely(send, "GET", f"bookings/{held.id}")
-            shown = bookings_in(response)
+            shown = responses.bookings_in(response)
         except sdk.NotSent:
             shown = None
         match shown:
-            case [SyncBooking(status="Booked") as booked] if booked.id == held.id:
+            case [responses.SyncBooking(status="Booked") as booked] if booked.id == held.id:
                 return booked
             case _:  # a charge is captured some time after it was authorized
                 return sdk.InDoubt(_PENDING, "The card was charged; the PMS has yet to confirm the booking.")
 
     async def _charge(
-        self, booking: sdk.Booking, held: SyncBooking, cards: SecurePayments, send: sdk.Send
+        self, booking: sdk.Booking, held: responses.SyncBooking, cards: requests.SecurePayments, send: sdk.Send
     ) -> sdk.Rejected | sdk.Deferred | sdk.InDoubt | None:
         """None where the card was charged."""
         card = booking.card
@@ -264,9 +239,11 @@ class BookingSyncAdapter:
         body = _payment(booking, kind="instant-booking", **gateway)
         try:
             response = await self._api.ask_safely(send, "POST", f"bookings/{held.id}/payments", body)
-            payment_id = only_id_in(response, "payments") if response.status_code == HTTPStatus.CREATED else None
+            payment_id = (
+                responses.only_id_in(response, "payments") if response.status_code == HTTPStatus.CREATED else None
+            )
             if payment_id is None:
-                said = sdk.discreet(_listed(errors_in(response)), booking) or "no reason given"
+                said = sdk.discreet(_listed(responses.errors_in(response)), booking) or "no reason given"
                 detail = f"BookingSync takes no payment for the booking (HTTP {response.status_code}): {said}."
                 return sdk.Deferred("pms_payment_not_possible", detail)
             month, year = (card.expiry_month or "").strip(), (card.expiry_year or "").strip()
@@ -277,7 +254,12 @@ class BookingSyncAdapter:
                 "expires_at_year": f"20{year}" if len(year) == 2 else year,  # noqa: PLR2004 - callers may leave out the century
                 "security_code": card.cvv,
             }
-            charge = {"tentative_payment_id": payment_id, **given(fields), **address_of(booking), **gateway}
+            charge = {
+                "tentative_payment_id": payment_id,
+                **requests.given(fields),
+                **requests.address_of(booking),
+                **gateway,
+            }
             response = await send(sdk.Request("POST", cards.url, _JSON, to_json(charge)))
         except sdk.NotSent as failure:
             return sdk.harmless(sdk.outcome_of(failure))
@@ -285,11 +267,10 @@ class BookingSyncAdapter:
             case HTTPStatus.OK:
                 return None
             case HTTPStatus.ACCEPTED:
-                return sdk.refusal(
-                    booking, "card_refused", "The card's bank wants the guest to authenticate (3-D Secure)."
-                )
+                said = "The card's bank wants the guest to authenticate (3-D Secure)."
+                return sdk.refusal(booking, "card_refused", said)
             case HTTPStatus.UNPROCESSABLE_ENTITY:
-                errors = errors_in(response)
+                errors = responses.errors_in(response)
                 if errors and errors.keys() <= _OF_THE_CARD:
                     return sdk.refusal(booking, "card_refused", _listed(errors))
                 if errors and errors.keys() <= _OF_THE_GATEWAY:
@@ -313,11 +294,8 @@ class BookingSyncAdapter:
             case "POST", "clients":
                 return _answer(201, _CLIENT, clients=[{"id": _ID}])
             case "POST", "bookings" | "strict_bookings" if charged or noted:
-                made = {
-                    "id": _ID,
-                    "status": "Tentative" if charged else "Booked",
-                    "external_reference": booking.reference,
-                }
+                status = "Tentative" if charged else "Booked"
+                made = {"id": _ID, "status": status, "external_reference": booking.reference}
                 return _answer(201, _BOOKING, bookings=[made])
             case "POST", "payments" if charged:
                 return _answer(201, _PAYMENT, payments=[{"id": _ID}])
@@ -345,9 +323,9 @@ def _payment(booking: sdk.Booking, **fields: Any) -> bytes:
         **fields,
         "fullname": booking.guest_name,
         "email": booking.guest.get("email"),
-        **address_of(booking),
+        **requests.address_of(booking),
     }
-    return to_json({"payments": [given(payment)]})
+    return to_json({"payments": [requests.given(payment)]})
 
 
 def _cents(booking: sdk.Booking) -> int | None:

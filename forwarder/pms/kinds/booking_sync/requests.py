@@ -1,4 +1,4 @@
-"""Requests to BookingSync: the field table, the live quote of a price, and the bodies. Pure."""
+"""What is sent to BookingSync: an account's options, the field table, the live quote of a price, and the bodies. Pure."""
 
 import json
 import re
@@ -6,12 +6,85 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
 
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import to_json
 
 from forwarder.pms import sdk
-from forwarder.pms.kinds.booking_sync.api import BookingSyncOptions
+
+SECURE_PAYMENTS: Final = "https://secure.bookingsync.com/api/bookingsync/instant_bookings"
+"""The only address for cards, from the vendor's payments guide."""
+
+_OWN_MACHINE = {"localhost", "127.0.0.1", "::1"}
+
+
+def _safe_for_secrets(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _OWN_MACHINE):
+        return url
+    raise ValueError("must begin with https://, since secrets are sent there")
+
+
+_SecretsUrl = Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s]+$"), AfterValidator(_safe_for_secrets)]
+_TimeOfDay = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+_Text = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]+$")]
+
+
+class SecurePayments(sdk.NoOptions):
+    """How cards reach the gateway of the account's rentals, by the vendor's own payment platform. The vendor gives all of it."""
+
+    gateway_id: _Text = Field(description="The id of the payment gateway that is assigned to the rentals.")
+    gateway_name: Literal["booking_pay", "ogone", "stripe", "bogus"] = Field(description="The gateway's name.")
+    gateway_type: Literal["PaymentGateway", "PaypalExpressGateway"] = Field(
+        "PaymentGateway", description="The gateway's type."
+    )
+    url: _SecretsUrl = Field(SECURE_PAYMENTS, description="Where the vendor's payment platform takes cards.")
+    hold_minutes: Annotated[int, Field(ge=6, le=60)] = Field(
+        10, description="For how long the nights are held while the card is charged: longer than any push may take."
+    )
+
+
+class BookingSyncOptions(sdk.NoOptions):
+    """An account's options at BookingSync."""
+
+    token_url: _SecretsUrl | None = Field(
+        None, description="The token endpoint. Default: /oauth/token in place of the base URL's /api/v3."
+    )
+    redirect_uri: _Text | None = Field(
+        None, description="The redirect_uri that the application was authorized with; sent with each renewal."
+    )
+    strict_bookings: bool = Field(
+        default=False, description="Book by POST /strict_bookings, which takes the client and the booking at once."
+    )
+    live_quote: bool = Field(
+        default=False,
+        description="Ask for the price first, book with its fees and taxes, and refuse what has another price (price_changed).",
+    )
+    source_id: Annotated[int, Field(gt=0)] | None = Field(None, description="The source that bookings are marked with.")
+    checkin_time: _TimeOfDay | None = Field(
+        None, description="The time of day of arrivals, HH:MM; midnight if left out."
+    )
+    checkout_time: _TimeOfDay | None = Field(
+        None, description="The time of day of departures, HH:MM; midnight if left out."
+    )
+    record_payments: bool = Field(
+        default=False,
+        description="Where morChannel is SELF and a transactionId is given, note the whole price as paid online, once.",
+    )
+    secure_payments: SecurePayments | None = Field(
+        None, description="Charge the card where morChannel is PMS. Without it, no card leaves for BookingSync."
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_book(self) -> Self:
+        if self.strict_bookings and self.secure_payments is not None:
+            raise ValueError("strictBookings and securePayments exclude each other: a strict booking cannot be held")
+        return self
+
+
+# --- the field table ---
 
 _CLOCK_TIME: Final = re.compile(r"\d{1,2}(:\d{2})?")
 _NO_ROOMS: Final = sdk.Refused("no_rooms", "it is another")

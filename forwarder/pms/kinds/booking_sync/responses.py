@@ -1,4 +1,4 @@
-"""Responses of BookingSync, and the meaning of its 422. Pure."""
+"""BookingSync's API as an account asks it, its responses, and the meaning of its 422."""
 
 import re
 from decimal import Decimal
@@ -7,10 +7,77 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, StrictInt, StrictStr, ValidationError
+from pydantic_core import from_json
 
 from forwarder.pms import sdk
-from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
-from forwarder.pms.kinds.booking_sync.requests import FIELDS, in_one_language
+from forwarder.pms.kinds.booking_sync.requests import FIELDS, BookingSyncOptions, in_one_language
+from forwarder.pms.mapping.access import Auth, Credentials
+
+MEDIA_TYPE: Final = b"application/vnd.api+json"
+_API: Final = "/api/v3"
+_PARTS_OF_A_CREDENTIAL: Final = 3
+_AUTH: Final = Auth.model_validate(
+    {"form": "oauth", "oauth": {"grant": "refresh_token", "tokenUrl": "{base}/oauth/token"}}
+)
+
+
+class BookingSyncApi:
+    """Asks; a token that is no longer taken is renewed once, and what was asked with it is asked again."""
+
+    def __init__(self, connection: sdk.AccountConnection, options: BookingSyncOptions, clock: sdk.Clock) -> None:
+        self._base_url = connection.base_url.rstrip("/")
+        self._clock = clock
+        token_url = options.token_url or f"{self._base_url.removesuffix(_API)}/oauth/token"
+        more = {"redirect_uri": options.redirect_uri}
+        self._credentials = Credentials(_AUTH, connection, clock, token_url=token_url, more=more)
+        # A JSON object is to be exactly what a token is renewed with.
+        is_object = connection.credential.lstrip().startswith("{")
+        whole = self._credentials.renews and len(from_json(connection.credential)) == _PARTS_OF_A_CREDENTIAL
+        self._unusable = is_object and not whole
+
+    async def ask(
+        self, send: sdk.Send, method: str, path: str, content: bytes = b"", *, query: str = ""
+    ) -> sdk.Response:
+        """The response to a request below the base URL. Raises `NotSent` and `NoResponse`."""
+        if self._unusable:
+            detail = "The account's credential is a JSON object without clientId, clientSecret and refreshToken."
+            raise sdk.NotSent("pms_credential_invalid", detail)
+        headers = [(b"Accept", MEDIA_TYPE)]
+        if content:
+            headers.append((b"Content-Type", MEDIA_TYPE))
+        request = sdk.Request(method, f"{self._base_url}/{path}", headers, content, query=query)
+        return await self._credentials.send(request, send)
+
+    async def ask_safely(
+        self, send: sdk.Send, method: str, path: str, content: bytes = b"", *, query: str = ""
+    ) -> sdk.Response:
+        """The same for a request that may be made any number of times: no response is no more than a delay. Raises `NotSent`."""
+        try:
+            return await self.ask(send, method, path, content, query=query)
+        except sdk.NoResponse as failure:
+            raise sdk.NotSent(failure.reason, failure.detail) from failure
+
+    async def tried(self, send: sdk.Send, method: str, path: str, content: bytes = b"") -> int:
+        """The status of the response to a request whose failure changes nothing; 0 if there is none."""
+        try:
+            return (await self.ask(send, method, path, content)).status_code
+        except (sdk.NotSent, sdk.NoResponse):
+            return 0
+
+    def unexpected(self, response: sdk.Response) -> sdk.Deferred | sdk.InDoubt:
+        if response.status_code == HTTPStatus.FORBIDDEN:
+            # The vendor's word for a good token whose application was not given the scope: the operator can ask for it.
+            detail = "The account's application may not do this (HTTP 403): it lacks a scope, or another one owns the booking."
+            return sdk.Deferred("pms_scope_too_small", detail)
+        outcome = sdk.unexpected(response, self._clock.now())
+        if response.status_code == HTTPStatus.TOO_MANY_REQUESTS and isinstance(outcome, sdk.Deferred):
+            reset = sdk.whole_number(response.header("x-ratelimit-reset") or "")  # a unix time
+            until = None if reset is None else sdk.bounded(reset - self._clock.now().timestamp())
+            return sdk.Deferred(outcome.reason, outcome.detail, outcome.retry_after_seconds or until)
+        return outcome
+
+
+# --- responses ---
 
 _ECHO: Final = sdk.Echo("start_at", "end_at")
 _OF_THE_NIGHTS: Final = {"start_at", "end_at", "base"}
