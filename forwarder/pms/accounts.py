@@ -30,15 +30,9 @@ def connection_of(account: Account, unsealer: Unsealer, pace: Pace = UNPACED) ->
     """The connection settings of the account's PMS, with the credential in the clear. Raises `CannotOpen`."""
     sealed = account.client_key
     key = None if sealed is None else unsealer.open_text(sealed, of_client_key(account.id))
-    return AccountConnection(
-        account.id,
-        account.kind,
-        account.base_url,
-        unsealer.open_text(account.credential, of_credential(account)),
-        pace,
-        account.options,
-        tls=ClientTls(account.authorities, account.client_certificate, key),
-    )
+    credential = unsealer.open_text(account.credential, of_credential(account))
+    tls = ClientTls(account.authorities, account.client_certificate, key)
+    return AccountConnection(account.id, account.kind, account.base_url, credential, pace, account.options, tls=tls)
 
 
 def target_of(kind: str, base_url: str, credential: str | None, can: Capabilities, key: bytes = b"") -> Target:

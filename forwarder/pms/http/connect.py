@@ -16,27 +16,23 @@ from typing import Final, TypeVar
 import certifi
 
 from forwarder.pms.http.client import Origin
-from forwarder.pms.http.response import not_trusted, refused_certificate, unreachable
+from forwarder.pms.http.response import NotSent, refused_certificate, unreachable
 from forwarder.pms.port import BadOptions, ClientTls
+from forwarder.pms.responses.record import shortened
 
 _HEAD_START_SECONDS: Final = 0.25
 """How long an address is tried alone before the next is tried as well (RFC 8305)."""
 _GOODBYE_SECONDS: Final = 1.0
 """How long a PMS may take to agree that a TLS connection ends."""
 
-_REFUSALS: Final = (
-    "ALERT_CERTIFICATE_REQUIRED",
-    "ALERT_BAD_CERTIFICATE",
-    "ALERT_UNSUPPORTED_CERTIFICATE",
-    "ALERT_CERTIFICATE_REVOKED",
-    "ALERT_CERTIFICATE_EXPIRED",
-    "ALERT_CERTIFICATE_UNKNOWN",
-    "ALERT_UNKNOWN_CA",
+_REFUSALS: Final = tuple(
+    """
+    ALERT_CERTIFICATE_REQUIRED ALERT_BAD_CERTIFICATE ALERT_UNSUPPORTED_CERTIFICATE ALERT_CERTIFICATE_REVOKED
+    ALERT_CERTIFICATE_EXPIRED ALERT_CERTIFICATE_UNKNOWN ALERT_UNKNOWN_CA
+    """.split()
 )
 
 _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
-
-
 C = TypeVar("C", bound=asyncio.Protocol)
 
 
@@ -44,10 +40,7 @@ async def connect(
     make: Callable[[], C], origin: Origin, trusted: ssl.SSLContext | None
 ) -> tuple[C, asyncio.Transport | None]:
     """An established connection, and after a TLS handshake the transport that is to replace its own. `trusted`: the authorities to
-    trust; the system's, unless given.
-
-    Raises `NotSent`. Being cancelled leaves nothing open.
-    """
+    trust; the system's, unless given. Raises `NotSent`. Being cancelled leaves nothing open."""
     try:
         peer = await _first_of(await _addresses(origin))
         try:
@@ -57,7 +50,9 @@ async def connect(
             peer.close()
             raise
     except ssl.SSLCertVerificationError as error:
-        raise not_trusted(error.verify_message) from error
+        # Of another name, of an authority that is not trusted, or expired.
+        detail = f"The PMS's certificate is not trusted: {shortened(error.verify_message)}."
+        raise NotSent("pms_not_trusted", detail) from error
     except (OSError, ValueError) as error:  # certificates and names that cannot be are ValueErrors
         if is_refusal(error):
             raise refused_certificate() from error
@@ -156,12 +151,9 @@ def trust_of(tls: ClientTls) -> ssl.SSLContext:
 
 
 def _new_context(authorities: str | None) -> ssl.SSLContext:
-    if authorities is not None:
-        context = ssl.create_default_context(cadata=authorities)
-    else:
-        paths = ssl.get_default_verify_paths()
-        there_are = paths.cafile or (paths.capath and any(Path(paths.capath).iterdir()))
-        context = ssl.create_default_context(cafile=None if there_are else certifi.where())
+    paths = ssl.get_default_verify_paths()
+    there_are = authorities or paths.cafile or (paths.capath and any(Path(paths.capath).iterdir()))
+    context = ssl.create_default_context(cadata=authorities, cafile=None if there_are else certifi.where())
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 

@@ -195,13 +195,12 @@ class ConnectionPool:
     """
 
     def __init__(self, limits: PoolLimits, trusted: ssl.SSLContext | None = None) -> None:
-        self._limits = limits
-        self._trusted = trusted
+        self._limits, self._trusted = limits, trusted
         self._free = limits.max_connections
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._idle: dict[_Keeping, list[Connection]] = {}
         self._open: dict[Connection, _Keeping] = {}
-        self._look: asyncio.TimerHandle | None = None
+        self._next_look: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -216,9 +215,8 @@ class ConnectionPool:
         """
         destination = destination_of(request.url)
         content = encoded(request, destination)
-        keeping = (
-            (destination.origin, _ANYBODY, None) if reuse is None else (destination.origin, reuse.owner, reuse.trust)
-        )
+        owner, trust = (_ANYBODY, None) if reuse is None else (reuse.owner, reuse.trust)
+        keeping = (destination.origin, owner, trust)
         if self._free and (kept := self._fit(keeping)) is not None:
             self._free -= 1
             connection = kept
@@ -253,8 +251,8 @@ class ConnectionPool:
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)
-        if self._look is not None:
-            self._look.cancel()
+        if self._next_look is not None:
+            self._next_look.cancel()
         for connection in list(self._open):
             connection.abort()
         if self._open:
@@ -323,8 +321,8 @@ class ConnectionPool:
             connection.abort()
             raise connection.ended()
         self._open[connection] = keeping
-        if self._look is None:
-            self._look_later()
+        if self._next_look is None:
+            self._look()
         return connection
 
     def _is_closed(self) -> bool:
@@ -342,15 +340,10 @@ class ConnectionPool:
         if not self._open and self._emptied is not None:
             self._emptied.set_result(None)
 
-    def _look_later(self) -> None:
+    def _look(self) -> None:
         """End those whose time is over, now and again while any is open."""
-
-        def look() -> None:
-            now = asyncio.get_running_loop().time()
-            for connection in [each for each in self._open if each.expires <= now]:
-                connection.expire()
-            self._look = None
-            if self._open:
-                self._look_later()
-
-        self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, look)
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in [each for each in self._open if each.expires <= now]:
+            connection.expire()
+        self._next_look = loop.call_later(_LOOK_SECONDS, self._look) if self._open else None

@@ -51,10 +51,8 @@ _COMPRESSED: Final = {b"gzip", b"x-gzip", b"deflate"}
 _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
 _OF_THE_CODING: Final = {b"content-encoding", b"content-length"}
 
-
 MAX_WAIT_SECONDS: Final = 3600.0
 """The longest pause that a PMS is granted; one that wants a longer one says so again."""
-
 _ABSURD_SECONDS: Final = 24 * 60 * 60.0
 """No limit is as long as that: a reset so far off is in another unit, or by another clock."""
 _FIRST_UNIX_TIME: Final = 1e9
@@ -99,11 +97,6 @@ class NoResponse(Exception):
 def unreachable(why: str) -> NotSent:
     """No connection to the PMS was made, or it had ended before anything was written."""
     return NotSent("pms_unreachable", f"No connection to the PMS: {shortened(why)}.", passing=True)
-
-
-def not_trusted(why: str) -> NotSent:
-    """The certificate that the PMS showed is not believed: of another name, of an authority that is not trusted, or expired."""
-    return NotSent("pms_not_trusted", f"The PMS's certificate is not trusted: {shortened(why)}.")
 
 
 def refused_certificate() -> NotSent:
@@ -183,12 +176,11 @@ def read_object(response: Response) -> dict[str, Any] | None:
 
 def retry_after(response: Response, now: datetime) -> float | None:
     """Seconds that `Retry-After` asks for, from its number, its date, or a unix time instead; None without a usable one."""
-    for asked in response.header_values("retry-after")[:1]:  # of several, the first
-        seconds = read_retry_after(asked, now)
-        if seconds is not None and _FIRST_UNIX_TIME <= seconds < MAX_RETRY_AFTER:
-            seconds -= now.timestamp()
-        return None if seconds is None else bounded(seconds)
-    return None
+    asked = response.header_values("retry-after")
+    seconds = read_retry_after(asked[0], now) if asked else None  # of several, the first
+    if seconds is not None and _FIRST_UNIX_TIME <= seconds < MAX_RETRY_AFTER:
+        seconds -= now.timestamp()
+    return None if seconds is None else bounded(seconds)
 
 
 def bounded(seconds: float) -> float:
@@ -240,7 +232,7 @@ class ResponseReader:
     """The responses that come over one connection, one after the other: `begin`, `feed` until it is True, `response`.
 
     `reusable`: after a response, whether another may come; not where it ends with the connection, or was followed by more bytes.
-    `status`: of the response as soon as its head is there, else 0.
+    `status`: of the response as soon as its head is there, else 0. `received`: bytes until it was whole.
     Informational responses (1xx) are skipped. `close` it in the end. It raises `NoResponse`: `pms_broke_protocol` for what is not
     HTTP/1.1, or is compressed in a way that is not read here; `pms_connection_lost` for more than the limits.
     """
@@ -260,11 +252,8 @@ class ResponseReader:
         self._headers: list[tuple[bytes, bytes]] = []
         self._coding = b""
         self._body: list[bytes] = []
-        self._size = 0
-        self._received = 0
-        self._in_body = False
-        self._framed = False
-        self._whole = False
+        self._size = self.received = 0
+        self._in_body = self._framed = self._whole = False
         self._refused: NoResponse | None = None
 
     def feed(self, data: bytes) -> bool:
@@ -277,7 +266,11 @@ class ResponseReader:
             if not self._whole:
                 raise self._refused or broke_protocol(f"not an HTTP response: {error}") from None
         if not self._whole:
-            self._count(len(data))
+            self.received += len(data)
+            if not self._in_body and self.received > _MAX_HEAD_BYTES:
+                raise connection_lost(f"a response of more than {_MAX_HEAD_BYTES} bytes before its body")
+            if self.received > _MAX_OVERHEAD * self._max_bytes:
+                raise connection_lost(f"a response of more than {_MAX_OVERHEAD * self._max_bytes} bytes on the wire")
         return self._whole
 
     def end(self) -> bool:
@@ -293,20 +286,9 @@ class ResponseReader:
         kept = [header for header in self._headers if header[0].lower() not in _OF_THE_CODING]
         return Response(self.status, kept, _decoded(content, self._coding, self._max_bytes))
 
-    @property
-    def received(self) -> int:
-        return self._received
-
     def close(self) -> None:
         """The parser refers to this, and this to the parser: neither would go before a collection of cycles."""
         self._parser = None
-
-    def _count(self, size: int) -> None:
-        self._received += size
-        if not self._in_body and self._received > _MAX_HEAD_BYTES:
-            raise connection_lost(f"a response of more than {_MAX_HEAD_BYTES} bytes before its body")
-        if self._received > _MAX_OVERHEAD * self._max_bytes:
-            raise connection_lost(f"a response of more than {_MAX_OVERHEAD * self._max_bytes} bytes on the wire")
 
     # --- what httptools calls; an error that is raised here ends its reading ---
 
@@ -320,19 +302,18 @@ class ResponseReader:
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        parser = self._parser
-        if parser is None:
-            return
-        status = parser.get_status_code()
+        status = 0 if self._parser is None else self._parser.get_status_code()
         if status < _FIRST_FINAL:
             return
-        self.status = status
-        self._in_body = True
+        self.status, self._in_body = status, True
         for name, text in self._headers:
             match name.lower():
                 case b"content-length":
                     self._framed = True
-                    self._announced(text)
+                    size = whole_number(text.decode("latin-1").strip())
+                    has_body = not self._bodiless and status not in _BODILESS
+                    if has_body and (size is None or size > self._max_bytes):
+                        self._refuse(connection_lost(f"a response of {text[:20].decode('latin-1')} bytes"))
                 case b"transfer-encoding":
                     self._framed = True
                 case b"content-encoding":
@@ -347,16 +328,8 @@ class ResponseReader:
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        parser = self._parser
-        if parser is None or self.status < _FIRST_FINAL:
-            return
-        self._whole = True
-        self.reusable = self.reusable and parser.should_keep_alive()
-
-    def _announced(self, value: bytes) -> None:
-        size = whole_number(value.decode("latin-1").strip())
-        if not self._bodiless and self.status not in _BODILESS and (size is None or size > self._max_bytes):
-            self._refuse(connection_lost(f"a response of {value[:20].decode('latin-1')} bytes"))
+        if self._parser is not None and self.status >= _FIRST_FINAL:
+            self._whole, self.reusable = True, self.reusable and self._parser.should_keep_alive()
 
     def _refuse(self, error: NoResponse) -> None:
         self._refused = error

@@ -83,9 +83,7 @@ class CloudbedsAdapter(MappedAdapter):
 
     async def _with_details(self, outcome: sdk.Confirmed, booking: sdk.Booking, send: sdk.Send) -> sdk.Confirmed:
         """With the record of the booking's details where they can be had, else as it is."""
-        show = self._mapping.show
-        if show is None:
-            return outcome
+        [show] = self._mapping.read_backs
         try:
             answer = await self._ask(show, Asked(booking, outcome.pms_reservation_id), send)
         except (sdk.NotSent, sdk.NoResponse):

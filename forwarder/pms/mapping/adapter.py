@@ -158,14 +158,14 @@ class MappedAdapter:
     # --- find ---
 
     async def find(self, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome:
-        find, show = self._mapping.find, self._mapping.show
+        find, shows = self._mapping.find, self._mapping.read_backs
         if find is None:
             return _NOT_MAPPED
         found = await self._search(find, booking, send)
-        if isinstance(found, sdk.Absent) and booking.pms_id is not None and show is not None:
+        if isinstance(found, sdk.Absent) and booking.pms_id is not None and shows:
             # By the id that our create was answered with, if it is shown and nothing in it is another's.
-            answer = await self._ask(show, Asked(booking, booking.pms_id), send)
-            item = value_at(answer.body, show.reservation) if answer.meaning is True else MISSING
+            answer = await self._ask(shows[0], Asked(booking, booking.pms_id), send)
+            item = value_at(answer.body, shows[0].reservation) if answer.meaning is True else MISSING
             found = answers.confirmed_by_id(self._mapping, item, booking) or found
         if isinstance(found, sdk.Absent) and not find.empty_proves:
             detail = "The PMS shows no such reservation, and its search may leave some out."

@@ -18,10 +18,6 @@ from forwarder.process.loading import load
 _TOKEN_URL: Final = "tokenUrl"  # noqa: S105 - the name of an option
 
 
-class BadMapping(ValueError):
-    """A shipped mapping that cannot be read: a mistake in this distribution."""
-
-
 @dataclass(frozen=True, slots=True)
 class MappedKind(sdk.Kind):
     """A kind that `mapping` describes."""
@@ -31,11 +27,11 @@ class MappedKind(sdk.Kind):
 
 @cache
 def shipped(name: str) -> MappedKind:
-    """The kind of that name. Raises `BadMapping`."""
+    """The kind of that name. Raises `DocumentFault` for a mistake in this distribution."""
     try:
         return kind_of(load_document(page_text(name), PmsMapping))
     except DocumentFault as fault:
-        raise BadMapping("; ".join(f"{name}.yaml, {one}" for one in fault.faults)) from fault
+        raise DocumentFault([f"{name}.yaml, {one}" for one in fault.faults]) from fault
 
 
 def kind_of(mapping: PmsMapping) -> MappedKind:

@@ -6,7 +6,7 @@ docs/guides/map-a-pms.md explains the format by examples.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -44,8 +44,6 @@ SOURCES: Final[Mapping[By, str]] = {
     "unknown": "not known",
 }
 """What each source is, the most certain first."""
-
-_MATTERS: Final = ("create", "confirm", "find", "reservation")
 
 
 class Statement(Table):
@@ -229,10 +227,10 @@ class PmsMapping(Table):
         tentative = self.reservation.status is not None and bool(self.reservation.status.tentative)
         if self.confirm is None and tentative:
             raise nonsense("reservation.status.tentative: is for a PMS that `confirm` is asked of")
-        if self._read_backs and self.reservation.status is None:
+        if self.read_backs and self.reservation.status is None:
             raise nonsense("readBack: needs reservation.status, to see what it is")
         first = () if self.create.guest is None else (self.create.guest,)
-        asked = (*first, *self.operations.values(), *self._read_backs)
+        asked = (*first, *self.operations.values(), *self.read_backs)
         used = conditions.union(*(operation.options for operation in asked))
         used |= {value.option for value in self.headers.values() if isinstance(value, FromOption)}
         used |= {self.find.only_with} if self.find is not None and self.find.only_with else set()
@@ -261,12 +259,8 @@ class PmsMapping(Table):
         return {name: operation for name, operation in named.items() if operation is not None}
 
     @property
-    def show(self) -> Show | None:
-        """How one reservation is read by its id, if `confirm` or `cancel` does."""
-        return next(iter(self._read_backs), None)
-
-    @property
-    def _read_backs(self) -> list[Show]:
+    def read_backs(self) -> list[Show]:
+        """How one reservation is read by its id: after `confirm`, and after `cancel`."""
         return [one.read_back for one in (self.confirm, self.cancel) if one is not None and one.read_back is not None]
 
     @property
@@ -286,11 +280,11 @@ class PmsMapping(Table):
                     paths.append(below)
         return tuple(paths)
 
-    @cached_property
+    @property
     def experimental(self) -> bool:
         """Whether the source of something about creating or finding reservations is unknown."""
         unknown = [path for statement in self.evidence if statement.by == "unknown" for path in statement.of]
-        return any(path.split(".")[0] in _MATTERS for path in unknown)
+        return any(path.split(".")[0] in ("create", "confirm", "find", "reservation") for path in unknown)
 
     def auth_for(self, settings: Mapping[str, Any]) -> Auth:
         return next(one for one in self.auth if all(settings.get(name) == value for name, value in one.only_if.items()))
@@ -302,14 +296,13 @@ class PmsMapping(Table):
 
     def capabilities(self, settings: Mapping[str, Any]) -> Capabilities:
         """What the PMS guarantees to an account with these options (defaults included)."""
-        by_stay = self.find is not None and self.find.match == "stay"
         return Capabilities(
             idempotent_create=self.create.key_header is not None,
             find_by_reference=self.find is not None and self.find.is_possible(settings),
             cancel=self.cancel is not None,
             max_per_create=self.create.most_at_once,
             names_reference=self.echo == "always",
-            finds_by_stay=by_stay,
+            finds_by_stay=self.find is not None and self.find.match == "stay",
             settles=self.settles,
             key_seconds=self.key_seconds,
             reference_form=ReferenceForm(self.reference_length) if self.reference_length else AS_IT_IS,
@@ -323,17 +316,15 @@ class PmsMapping(Table):
         return Limits(each, requests_per_push=self.create.requests + (self.create.guest is not None) + more)
 
 
+_loaded: Final = lru_cache(maxsize=64)(partial(load_document, model=PmsMapping))
+"""Cached, because accounts connect again and again; a mapping is immutable."""
+
+
 def _from_text(given: Any) -> Any:
     try:
         return _loaded(given) if isinstance(given, str) else given
     except DocumentFault as fault:
         raise nonsense("; ".join(fault.faults)) from fault
-
-
-@lru_cache(maxsize=64)
-def _loaded(text: str) -> PmsMapping:
-    """Cached, because accounts connect again and again; a mapping is immutable."""
-    return load_document(text, PmsMapping)
 
 
 MappingOption = Annotated[PmsMapping, BeforeValidator(_from_text)]

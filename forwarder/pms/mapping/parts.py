@@ -3,6 +3,7 @@ shows a reservation."""
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import date, datetime
 from string import Formatter
 from typing import Annotated, Any, Final, Literal, Self
@@ -30,9 +31,7 @@ Status = Annotated[int, Field(ge=200, le=599)]
 
 _LITERAL = re.compile(r"[\w/.~!$&'()*+,;=:@%-]*", re.ASCII)
 _TOKEN = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
-_OWN_HEADERS: Final = frozenset(
-    {"authorization", "host", "content-length", "content-type", "transfer-encoding", "connection"}
-)
+_OWN_HEADERS: Final = set("authorization host content-length content-type transfer-encoding connection".split())
 _ZONED = re.compile(r":\d\d(\.\d+)? ?(Z|UTC|GMT|[+-]\d\d(:?\d\d)?)$", re.IGNORECASE)
 _SAMPLE = date(2031, 12, 25)
 _LONGEST_TEXT: Final = 2_000
@@ -55,13 +54,10 @@ class Table(NoOptions):
 
 
 def _date_format(form: str) -> str:
-    try:
-        whole = datetime.strptime(_SAMPLE.strftime(form), form).date() == _SAMPLE  # noqa: DTZ007 - a day, not a moment
-    except ValueError:
-        whole = False
-    if not whole:
-        raise nonsense("a date format has day, month and year, as in %d/%m/%Y or %Y-%m-%d")
-    return form
+    with suppress(ValueError):
+        if datetime.strptime(_SAMPLE.strftime(form), form).date() == _SAMPLE:  # noqa: DTZ007 - a day, not a moment
+            return form
+    raise nonsense("a date format has day, month and year, as in %d/%m/%Y or %Y-%m-%d")
 
 
 def _from_name(given: Any) -> Any:
@@ -158,12 +154,8 @@ def _path_template(template: str) -> str:
         pieces = list(Formatter().parse(template))
     except ValueError as error:
         raise nonsense(f"a path has its fields in braces, as in /bookings/{{pmsReservationId}}: {error}") from error
-    literal = "".join(text for text, *_ in pieces)
-    if (
-        not template.startswith("/")
-        or not _LITERAL.fullmatch(literal)
-        or {"", ".", ".."} & set(template[1:].split("/"))
-    ):
+    literal = _LITERAL.fullmatch("".join(text for text, *_ in pieces))
+    if not template.startswith("/") or not literal or {"", ".", ".."} & set(template[1:].split("/")):
         raise nonsense("a path begins with a slash, has no empty segment, and leaves the query to `query`")
     if any(form or conversion for _, _, form, conversion in pieces):
         raise nonsense("a field in a path is its bare name, without : or !")
@@ -259,23 +251,11 @@ def _found(pattern: str, texts: Iterable[str]) -> bool:
 
 
 RecordName = Literal[
-    "source",
-    "notes",
-    "paymentUrl",
-    "totalPrice",
-    "currency",
-    "accessCode",
-    "finances.totalPrice",
-    "finances.currency",
-    "finances.totalPaid",
-    "finances.remainingBalance",
-    "finances.basePrice",
-    "finances.fee",
-    "finances.tax",
+    "source", "notes", "paymentUrl", "totalPrice", "currency", "accessCode", "finances.totalPrice", "finances.currency",
+    "finances.totalPaid", "finances.remainingBalance", "finances.basePrice", "finances.fee", "finances.tax",
     "finances.discount",
-]
+]  # fmt: skip
 """The fields of a record (section 2.5) that can be mapped. A base price, fee, tax or discount is a sum, which becomes one line."""
-
 
 _STATES: Final = ("confirmed", "tentative", "cancelled")
 

@@ -4,7 +4,6 @@ for values without a field in the PMS. Pure."""
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import date
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -15,7 +14,7 @@ from forwarder.pms.fields import as_text, value_of
 from forwarder.pms.mapping.model import FromOption, PmsMapping
 from forwarder.pms.mapping.operations import Create, Operation, notes_field
 from forwarder.pms.mapping.parts import Source, Sources, names_in, placeholders
-from forwarder.pms.mapping.values import DERIVED, PMS_GUEST_ID, SAID, DoesNotFit, assembled, field_value, written
+from forwarder.pms.mapping.values import DERIVED, PMS_GUEST_ID, SAID, DoesNotFit, assembled, field_value, moved, written
 
 _CARD: Final = ("cardDetails.", "card.")
 _NAME: Final = "guest.name"
@@ -278,7 +277,7 @@ class Requests:
             value = asked.guest_id if name == PMS_GUEST_ID else field_value(booking, name, asked.pms_id)
             if value is not None:
                 if source.add_days:
-                    value = sdk.days_later(date.fromisoformat(str(value)), source.add_days).isoformat()
+                    value = moved(value, source.add_days)
                 value, whole = written(booking, name, value, source.written, source.date_format)
                 if source.values and value is not None:
                     value = source.values.get(as_text(value))

@@ -280,11 +280,8 @@ class Echo:
         exact, asked = None if isinstance(price, str) else decimal(price), booking.total_price
         if exact is not None and asked is not None and abs(exact) <= _MAX_AMOUNT and abs(exact - asked) >= _CENT:
             return True
-        emails = [
-            text.strip().casefold()
-            for text in (shown.get(self.email), booking.guest.get("email"))
-            if isinstance(text, str)
-        ]
+        given = (shown.get(self.email), booking.guest.get("email"))
+        emails = [text.strip().casefold() for text in given if isinstance(text, str)]
         return len(emails) > 1 and all(emails) and emails[0] != emails[1]
 
 
@@ -313,13 +310,18 @@ def without_card_data(outcome: O, booking: Booking) -> O:
     if len(number) < MIN_DIGITS - 1:
         number = ""
     match outcome:
-        case Confirmed():
-            return _confirmed(outcome, number)
+        case Confirmed() if number or (outcome.record and may_hold_any(to_json(outcome.record))):  # nearly never
+            record = {
+                name: _masked(part, number) if name != _ADDRESS else _strewn(str(part), number)
+                for name, part in outcome.record.items()
+            }
+            doubles = tuple(_strewn(one, number) for one in outcome.doubles)
+            pms_id = _strewn(outcome.pms_reservation_id, number)
+            return replace(outcome, record=record, pms_reservation_id=pms_id, doubles=doubles)
         case Rejected(problem):
             extra = _masked(dict(problem.extra), number) if problem.extra else problem.extra
-            said = replace(
-                problem, title=_text(problem.title, number), detail=_text(problem.detail, number), extra=extra
-            )
+            title, detail = _text(problem.title, number), _text(problem.detail, number)
+            said = replace(problem, title=title, detail=detail, extra=extra)
             return outcome if said == problem else replace(outcome, problem=said)
         case InDoubt(_, detail) if outcome.pms_reservation_id is not None:
             pms_id = _strewn(str(outcome.pms_reservation_id), number)
@@ -329,20 +331,6 @@ def without_card_data(outcome: O, booking: Booking) -> O:
             return outcome if said_of_it == outcome.detail else replace(outcome, detail=said_of_it)
         case _:
             return outcome
-
-
-def _confirmed(outcome: O, number: str) -> O:
-    if not isinstance(outcome, Confirmed) or not (outcome.record or number):
-        return outcome
-    if not number and not may_hold_any(to_json(outcome.record)):  # as nearly always
-        return outcome
-    record = {
-        name: _masked(part, number) if name != _ADDRESS else _strewn(str(part), number)
-        for name, part in outcome.record.items()
-    }
-    pms_reservation_id = _strewn(outcome.pms_reservation_id, number)
-    doubles = tuple(_strewn(one, number) for one in outcome.doubles)
-    return replace(outcome, record=record, pms_reservation_id=pms_reservation_id, doubles=doubles)
 
 
 def _masked(value: Any, number: str) -> Any:

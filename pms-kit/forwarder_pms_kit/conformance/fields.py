@@ -145,7 +145,8 @@ async def unlike_its_table(adapter: Adapter, kind: str) -> Findings:
 async def _tried(adapter: Adapter, kind: str, name: str, marker: _Marker, base: Mapping[str, Any]) -> Findings:
     given = {other: value for other, value in base.items() if not _is_refused(adapter.fields, other)}
     given[name] = marker.value
-    condition = adapter.fields.condition(name)
+    fate = adapter.fields.fates[name]
+    condition = fate.only_if if isinstance(fate, SentAs) else None
     if condition is not None:
         given[condition[0]] = condition[1]
     places = await _places(adapter, _booking(kind, given), name, marker)

@@ -8,7 +8,7 @@ from forwarder.pms.kinds.booking_sync.requests import FIELDS as BOOKING_SYNC
 from forwarder.pms.mapping.kind import MappedKind
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.request import table_of
-from forwarder.pms.port import AccountConnection
+from forwarder.pms.port import AccountConnection, Loss
 from forwarder.pms.registry import KINDS, check_options
 from forwarder.pms.rehearsal import CREDENTIAL, WITHHELD
 from forwarder.process.clock import SystemClock
@@ -122,16 +122,15 @@ def test_a_field_that_nobody_has_words_for_has_some() -> None:
 def test_what_may_be_given_in_vain_is_known() -> None:
     card = SentAs(("number",), only_if=("morChannel", "PMS"), otherwise=LeftOut("sensitive"))
     table = FieldTable({"notes": LeftOut("deaf"), "status": LeftOut("same", lost=False), "cardDetails.cvv": card})
-    assert table.losses == {"notes": LeftOut("deaf"), "cardDetails.cvv": LeftOut("sensitive")}
-    assert (table.condition("cardDetails.cvv"), table.condition("notes")) == (("morChannel", "PMS"), None)
+    assert table.losses == [Loss("notes", "deaf"), Loss("cardDetails.cvv", "sensitive", ("morChannel", "PMS"))]
 
 
 def test_of_a_mapping_without_notes_everything_else_is_lost() -> None:
-    losses = table_of(PmsMapping.model_validate(_NO_NOTES)).losses
+    losses = {lost.field: lost.reason for lost in table_of(PmsMapping.model_validate(_NO_NOTES)).losses}
     assert "guest.name" not in losses
     assert "propertyId" not in losses
-    assert losses["numberOfPets"].reason == "the mapping has no field for it, and none for notes"
-    assert losses["cardDetails.cvv"].reason == "sensitive: the mapping sends no card"
+    assert losses["numberOfPets"] == "the mapping has no field for it, and none for notes"
+    assert losses["cardDetails.cvv"] == "sensitive: the mapping sends no card"
 
 
 def test_a_field_of_the_pms_is_named_as_the_caller_knows_it() -> None:

@@ -110,7 +110,7 @@ class BookingSyncAdapter:
         return sdk.Confirmed(str(made.id), made.record(paid or Decimal(0)))
 
     async def _quote(self, booking: sdk.Booking, send: sdk.Send) -> requests.Quote | sdk.Outcome:
-        people = requests.people_of(booking)
+        people = sdk.headcount(booking, infants_are_children=False)
         asked = {
             "rental_id": booking.property_id,
             "start_at": booking.arrival.isoformat(),
@@ -145,7 +145,7 @@ class BookingSyncAdapter:
         client_id = responses.only_id_in(response, "clients") if response.status_code == HTTPStatus.CREATED else None
         if client_id is None:
             return sdk.harmless(self._api.unexpected(response))
-        body = requests.booking_body(booking, client_id, self._options, self.fields, quote, held_until=held_until)
+        body = requests.booking_body(booking, client_id, self._options, self.fields, quote, held_until)
         status = "Booked" if held_until is None else "Tentative"
         return await self._book(f"rentals/{rental}/bookings", body, booking, send, status)
 

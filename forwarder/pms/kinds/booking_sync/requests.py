@@ -16,7 +16,6 @@ from forwarder.pms import sdk
 
 SECURE_PAYMENTS: Final = "https://secure.bookingsync.com/api/bookingsync/instant_bookings"
 """The only address for cards, from the vendor's payments guide."""
-
 _OWN_MACHINE = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -88,9 +87,12 @@ class BookingSyncOptions(sdk.NoOptions):
 
 _CLOCK_TIME: Final = re.compile(r"\d{1,2}(:\d{2})?")
 _NO_ROOMS: Final = sdk.Refused("no_rooms", "it is another")
+_UNNAMEABLE: Final = sdk.Refused("property_not_found", "no path can name it")
 _NO__CLOCK_TIME: Final = sdk.InNotes("where it is no clock time")
+_NO_COUNTRY_CODE: Final = sdk.InNotes("where it is no code of two letters")
 _NO_CARD: Final = sdk.LeftOut("sensitive: BookingSync's API takes no cards; the option securePayments charges them")
 _NO_CHARGE: Final = sdk.LeftOut("sensitive: it is charged where morChannel is PMS, and else goes nowhere")
+_ADDRESS: Final = {"line1": "address1", "line2": "address2", "postalCode": "zip", "city": "city", "state": "state"}
 _CARD: Final = {
     "cardNumber": "card_number",
     "cardHolderName": "cardholder_name",
@@ -101,9 +103,7 @@ _CARD: Final = {
 
 FIELDS: Final = sdk.FieldTable(
     {
-        "propertyId": sdk.SentAs(
-            ("path", "rental_id"), otherwise=sdk.Refused("property_not_found", "no path can name it")
-        ),
+        "propertyId": sdk.SentAs(("path", "rental_id"), otherwise=_UNNAMEABLE),
         "roomId": sdk.SentAs(("path", "rental_id"), "is the property", otherwise=_NO_ROOMS),
         "arrivalDate": sdk.SentAs(("start_at",)),
         "departureDate": sdk.SentAs(("end_at",)),
@@ -125,14 +125,8 @@ FIELDS: Final = sdk.FieldTable(
         "guest.lastName": sdk.SentAs(("lastname", "fullname"), "together with the first name", otherwise=sdk.InNotes()),
         "guest.email": sdk.SentAs(("email",), "in the place of a name, too, if there is none"),
         "guest.phone": sdk.SentAs(("phones.number",)),
-        "guest.address.line1": sdk.SentAs(("address1",)),
-        "guest.address.line2": sdk.SentAs(("address2",)),
-        "guest.address.postalCode": sdk.SentAs(("zip",)),
-        "guest.address.city": sdk.SentAs(("city",)),
-        "guest.address.state": sdk.SentAs(("state",)),
-        "guest.address.country": sdk.SentAs(
-            ("country_code",), otherwise=sdk.InNotes("where it is no code of two letters")
-        ),
+        **{f"guest.address.{name}": sdk.SentAs((theirs,)) for name, theirs in _ADDRESS.items()},
+        "guest.address.country": sdk.SentAs(("country_code",), otherwise=_NO_COUNTRY_CODE),
         "totalPrice": sdk.SentAs(("final_price",)),
         "currency": sdk.SentAs(("currency",)),
         "paymentProviderKey": sdk.InNotes(),
@@ -152,7 +146,7 @@ _STRICT: Final[Mapping[str, sdk.Fate]] = {
     "guest.firstName": sdk.SentAs(("firstname",)),
     "guest.lastName": sdk.SentAs(("lastname",)),
     "guest.phone": sdk.SentAs(("phone_number",)),
-    **{f"guest.address.{part}": sdk.InNotes() for part in ("line1", "line2", "postalCode", "city", "state")},
+    **{f"guest.address.{name}": sdk.InNotes() for name in _ADDRESS},
 }
 _NOTED: Final[Mapping[str, sdk.Fate]] = {
     "transactionId": sdk.InNotes(also=("payments.transaction_id",)),
@@ -164,11 +158,7 @@ _STRICT_AND_NOTED: Final[Mapping[str, sdk.Fate]] = {
     ),
     "guest.firstName": sdk.SentAs(("firstname", "fullname")),
     "guest.lastName": sdk.SentAs(("lastname", "fullname")),
-    "guest.address.line1": sdk.InNotes(also=("payments.address1",)),
-    "guest.address.line2": sdk.InNotes(also=("payments.address2",)),
-    "guest.address.postalCode": sdk.InNotes(also=("payments.zip",)),
-    "guest.address.city": sdk.InNotes(also=("payments.city",)),
-    "guest.address.state": sdk.InNotes(also=("payments.state",)),
+    **{f"guest.address.{name}": sdk.InNotes(also=(f"payments.{theirs}",)) for name, theirs in _ADDRESS.items()},
 }
 
 
@@ -246,10 +236,7 @@ def quotes_in(response: sdk.Response, booking: sdk.Booking) -> list[Quote] | Non
             {
                 "name": in_one_language(tax["name"]),
                 "taxable_type": tax["taxable_type"],
-                "taxable_id": str(tax["taxable_id"]),
-                "tax_id": str(tax["tax_id"]),
-                "amount": str(tax["amount"]),
-                "percentage": str(tax["percentage"]),
+                **{part: str(tax[part]) for part in ("taxable_id", "tax_id", "amount", "percentage")},
                 "included": bool(tax["included"]),
             }
             for tax in details.get("taxes") or ()
@@ -296,15 +283,8 @@ def client_body(booking: sdk.Booking) -> bytes:
 def address_of(booking: sdk.Booking) -> dict[str, Any]:
     """The guest's address, as far as it is known."""
     address = booking.guest.get("address") or {}
-    parts = {
-        "address1": address.get("line1"),
-        "address2": address.get("line2"),
-        "city": address.get("city"),
-        "state": address.get("state"),
-        "zip": address.get("postalCode"),
-        "country_code": sdk.country_code(booking)[0],
-    }
-    return given(parts)
+    parts = {theirs: address.get(name) for name, theirs in _ADDRESS.items()}
+    return given({**parts, "country_code": sdk.country_code(booking)[0]})
 
 
 def booking_body(
@@ -313,7 +293,6 @@ def booking_body(
     options: BookingSyncOptions,
     table: sdk.FieldTable,
     quote: Quote | None,
-    *,
     held_until: datetime | None,
 ) -> bytes:
     """The booking of a client that there is. With `held_until` it is tentative, and ends by itself at that moment."""
@@ -358,7 +337,7 @@ def _asked(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The stay, the price and the texts, which both forms have. Moments are in the rental's own time, as BookingSync reads and
     shows it."""
-    people, fields = people_of(booking), booking.fields
+    people, fields = sdk.headcount(booking, infants_are_children=False), booking.fields
     arrival, departure = booking.arrival.isoformat(), booking.departure.isoformat()
     stay = {
         "start_at": f"{arrival} {options.checkin_time}:00" if options.checkin_time else arrival,
@@ -388,11 +367,6 @@ def _asked(
         "comments": _comments(booking, table, options, people),
     }
     return stay, price, texts
-
-
-def people_of(booking: sdk.Booking) -> sdk.Headcount:
-    """The guests as BookingSync counts them: adults and children."""
-    return sdk.headcount(booking, infants_are_children=False)
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:
