@@ -92,7 +92,7 @@ _NO__CLOCK_TIME: Final = sdk.InNotes("where it is no clock time")
 _NO_COUNTRY_CODE: Final = sdk.InNotes("where it is no code of two letters")
 _NO_CARD: Final = sdk.LeftOut("sensitive: BookingSync's API takes no cards; the option securePayments charges them")
 _NO_CHARGE: Final = sdk.LeftOut("sensitive: it is charged where morChannel is PMS, and else goes nowhere")
-_ADDRESS: Final = {"line1": "address1", "line2": "address2", "postalCode": "zip", "city": "city", "state": "state"}
+_ADDRESS: Final = {"line1": "address1", "line2": "address2", "city": "city", "state": "state", "postalCode": "zip"}
 _CARD: Final = {
     "cardNumber": "card_number",
     "cardHolderName": "cardholder_name",
