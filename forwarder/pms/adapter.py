@@ -93,10 +93,9 @@ class AdapterKind(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """An `AdapterKind` whose capabilities depend on the account's options.
-
-    `capabilities`, `limits` and `fields` are those of an account without options; an adapter may have others. `limits_by`: the
-    limits of an account with these options, if they determine them; raises nothing."""
+    """An `AdapterKind` whose capabilities depend on the account's options. `capabilities`, `limits` and `fields` are those of an
+    account without options; an adapter may have others. `limits_by`: the limits of an account with these options, if they determine
+    them; raises nothing."""
 
     make: Callable[[AccountConnection, Clock], Adapter]
     options: type[BaseModel]

@@ -57,10 +57,8 @@ def is_unauthorized(response: Response) -> bool:
 @dataclass(frozen=True, slots=True)
 class Authorization:
     """One account's. Nothing of what was asked with a refused token was done by the PMS, so that it is safe to ask again.
-
     `min_seconds`: for how long a token is not replaced, even if the PMS refuses it: where it gives out few a day, and means
-    something else by the same status.
-    """
+    something else by the same status."""
 
     account_id: str
     grants: Grants
@@ -140,12 +138,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class RenewalTimes:
-    """How long processes wait for each other's renewals, in seconds.
-
-    `wait_seconds`: how long one waits for another's renewal before it gives up for now. `ask_seconds`: the longest that an `ask`
-    may take. `overtake_seconds`: how long a claim is seen unchanged before it is overtaken; longer than an `ask` and its
-    bookkeeping. `pause_seconds`: between two looks.
-    """
+    """How long processes wait for each other's renewals, in seconds. `wait_seconds`: how long one waits for another's renewal
+    before it gives up for now. `ask_seconds`: the longest that an `ask` may take. `overtake_seconds`: how long a claim is seen
+    unchanged before it is overtaken; longer than an `ask` and its bookkeeping. `pause_seconds`: between two looks."""
 
     wait_seconds: float = 10.0
     ask_seconds: float = 30.0

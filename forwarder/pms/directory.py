@@ -92,8 +92,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
     asked in the booking's trace, with the attributes `about` of the account.
 
     Creates use the account's kept connections, if it may keep any. Look-ups and cancellations use new ones: nothing in the answer
-    "there is none" shows whose it is.
-    """
+    "there is none" shows whose it is."""
 
     adapter: Adapter
     client: PmsClient
@@ -257,11 +256,10 @@ _UNSTEADY: Final = Deferred("pms_list_changing", "The PMS's list of reservations
 
 
 async def steady(look_up: Callable[[Send], Awaitable[LookupOutcome]], send: Send) -> LookupOutcome:
-    """The outcome of `look_up`, which sends its requests with the given `send`.
-
-    A list that comes in pages is believed only where it did not change while it was read. A booking that is cancelled, or moved,
-    while pages are read shifts those after it: ours may slip from a page that was not read yet to one that was. So an absence is
-    read again until two readings in turn brought the same pages. A list from a cache may be from before the create."""
+    """The outcome of `look_up`, which sends its requests with the given `send`. A list that comes in pages is believed only where
+    it did not change while it was read. A booking that is cancelled, or moved, while pages are read shifts those after it: ours may
+    slip from a page that was not read yet to one that was. So an absence is read again until two readings in turn brought the same
+    pages. A list from a cache may be from before the create."""
     before: list[bytes] | None = None
     for _ in range(MAX_READINGS):
         pages: list[tuple[str, bytes, bool]] = []

@@ -73,11 +73,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class SentAs:
-    """Sent under the PMS's own `names`, one of them or several. `path` means the path of the request.
-
-    `how`: what changes on the way. `only_if`: another field, and the value that it must have for this one to be sent. `otherwise`:
-    the fate of a value that the PMS's field does not take.
-    """
+    """Sent under the PMS's own `names`, one of them or several. `path` means the path of the request. `how`: what changes on the
+    way. `only_if`: another field, and the value that it must have for this one to be sent. `otherwise`: the fate of a value that
+    the PMS's field does not take."""
 
     names: tuple[str, ...]
     how: str = ""

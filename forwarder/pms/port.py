@@ -101,9 +101,7 @@ class Limit:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The rate limits that a kind of PMS publishes for an account: all of `each` apply together; empty: no limit.
-
-    `requests_per_push`: how many requests a push takes if nothing goes wrong.
-    """
+    `requests_per_push`: how many requests a push takes if nothing goes wrong."""
 
     each: tuple[Limit, ...] = ()
     requests_per_push: int = 1
@@ -220,10 +218,8 @@ class MemoryGrants:
 
 @dataclass(frozen=True, slots=True)
 class AccountConnection:
-    """Address and credential of one integration account's PMS. The credential is in the clear: in memory only.
-
-    `options`: the account's settings that are specific to its kind of PMS, as JSON values.
-    """
+    """Address and credential of one integration account's PMS. The credential is in the clear: in memory only. `options`: the
+    account's settings that are specific to its kind of PMS, as JSON values."""
 
     account_id: str
     kind: str
@@ -237,10 +233,8 @@ class AccountConnection:
 
 @dataclass(frozen=True, slots=True)
 class ShownRequest:
-    """A request as a caller may see it: without credentials, and with only the masked number of a card.
-
-    `path`: with its query, without the host. `body`: JSON, or the fields of a form by their names; None if there is none.
-    """
+    """A request as a caller may see it: without credentials, and with only the masked number of a card. `path`: with its query,
+    without the host. `body`: JSON, or the fields of a form by their names; None if there is none."""
 
     method: str
     path: str
@@ -250,11 +244,8 @@ class ShownRequest:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """The requests that a create would make, as far as they can be known without asking the PMS.
-
-    `assumed`: placeholders in them for values that only the PMS can give. `outcome`: the outcome of a create that sends nothing,
-    if that is certain already.
-    """
+    """The requests that a create would make, as far as they can be known without asking the PMS. `assumed`: placeholders in them
+    for values that only the PMS can give. `outcome`: the outcome of a create that sends nothing, if that is certain already."""
 
     requests: Sequence[ShownRequest] = ()
     assumed: Sequence[str] = ()

@@ -33,7 +33,7 @@ from forwarder.pms.port import (
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.checks.card_numbers import masked
+from forwarder.reservation.checks.card_numbers import digits_of, masked
 from forwarder.reservation.outcome import Deferred, Outcome, Rejected
 from forwarder.reservation.request import CardDetails
 
@@ -252,9 +252,6 @@ def _masked(mine: Any, theirs: Sequence[Any], card: CardDetails) -> Any:
         return {name: _masked(part, [their.get(name) for their in theirs], card) for name, part in mine.items()}
     if isinstance(mine, list) and all(isinstance(one, list) and len(one) == len(mine) for one in theirs):
         return [_masked(part, [their[at] for their in theirs], card) for at, part in enumerate(mine)]
-    digits, number = _digits(mine), _digits(card.card_number)
-    return masked(number) if digits == number and len(number) >= _MIN_CARD_DIGITS else _HIDDEN
-
-
-def _digits(text: object) -> str:
-    return "".join(character for character in str(text) if character.isdigit()) if isinstance(text, str | int) else ""
+    number = digits_of(card.card_number or "")
+    is_number = isinstance(mine, str | int) and digits_of(str(mine)) == number and len(number) >= _MIN_CARD_DIGITS
+    return masked(number) if is_number else _HIDDEN

@@ -183,8 +183,7 @@ class Reuse:
     owner each request has a new connection, which is not kept.
 
     `trust`: what they are secured with; None for the transport's own. `reused`: whether a request went over a connection that had
-    carried one before.
-    """
+    carried one before."""
 
     __slots__ = ("_over", "owner", "reused", "trust")
 

@@ -38,10 +38,8 @@ _LOOK_SECONDS: Final = 0.1
 
 class Connection(asyncio.Protocol):
     """`expires`, by the loop's clock, is when `expire` is to be called: during an exchange at the end of its time, and between two
-    of them as its keeper sets it. `on_lost` is called once, when it has ended. `used`: whether anything was sent over it.
-
-    Bytes that come when nothing was asked end it.
-    """
+    of them as its keeper sets it. `on_lost` is called once, when it has ended. `used`: whether anything was sent over it. Bytes
+    that come when nothing was asked end it."""
 
     def __init__(self, max_bytes: int, on_lost: Callable[["Connection"], None]) -> None:
         self._on_lost = on_lost
@@ -57,11 +55,9 @@ class Connection(asyncio.Protocol):
     async def exchange(
         self, content: bytes, until: float, *, held: Held | None = None, bodiless: bool = False
     ) -> Response:
-        """The response to `content`, a whole request, before `until` by the loop's clock; `bodiless`: to a HEAD.
-
-        Where there is none, the connection has ended, unless the lease was lost. Where this is cancelled, `abort` it: what was
-        written by then may reach the PMS all the same.
-        """
+        """The response to `content`, a whole request, before `until` by the loop's clock; `bodiless`: to a HEAD. Where there is
+        none, the connection has ended, unless the lease was lost. Where this is cancelled, `abort` it: what was written by then may
+        reach the PMS all the same."""
         if self._transport.is_closing():
             raise self.ended()
         if held is not None and not held():
@@ -168,11 +164,9 @@ class Connection(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """`max_connections`: in use at once, of all PMSs together; `pool_seconds`: how long to wait for one.
-
-    `max_idle_per_pms` are kept open for each account of a PMS, for `idle_seconds`: less than the 5 s after which common servers
-    close theirs, so that a request seldom meets a connection that is just being closed, which would leave it in doubt.
-    """
+    """`max_connections`: in use at once, of all PMSs together; `pool_seconds`: how long to wait for one. `max_idle_per_pms` are
+    kept open for each account of a PMS, for `idle_seconds`: less than the 5 s after which common servers close theirs, so that a
+    request seldom meets a connection that is just being closed, which would leave it in doubt."""
 
     max_connections: int = 2048
     pool_seconds: float = 2.0
@@ -191,8 +185,7 @@ class ConnectionPool:
     `trusted`: whose certificates are believed where an account says nothing else; the system's, unless given.
 
     Of the connections that are kept, the one that was used last is used next. Exchanges whose time is over fail within
-    `_LOOK_SECONDS`.
-    """
+    `_LOOK_SECONDS`."""
 
     def __init__(self, limits: PoolLimits, trusted: ssl.SSLContext | None = None) -> None:
         self._limits, self._trusted = limits, trusted
@@ -207,12 +200,9 @@ class ConnectionPool:
     async def exchange(
         self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
     ) -> Response:
-        """The response, with its body in memory. `held` is called once the connection is established, in the same step of the
-        event loop that then writes the request: no other task runs between the two. With `reuse` the
-        connection stays in use until that ends.
-
-        Cancelling it closes its connection and leaves nothing running; bytes already written may still reach the PMS.
-        """
+        """The response, with its body in memory. `held` is called once the connection is established, in the same step of the event
+        loop that then writes the request: no other task runs between the two. With `reuse` the connection stays in use until that
+        ends. Cancelling it closes its connection and leaves nothing running; bytes already written may still reach the PMS."""
         destination = destination_of(request.url)
         content = encoded(request, destination)
         owner, trust = (_ANYBODY, None) if reuse is None else (reuse.owner, reuse.trust)

@@ -108,12 +108,10 @@ def is_yes(status: int) -> bool:
 
 
 def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
-    """The outcome of a response that the adapter did not decide, by its status alone.
-
-    Any redirect, 406, 408, 424, 499 and 5xx is a doubt, whatever its headers: servers, proxies and caches send them for a request
-    that is carried out. So is a 409, which may be about the reservation itself that an earlier copy of the request made.
-    Deferred, never Rejected, where an operator can repair the account (credential, address): nothing is lost meanwhile.
-    """
+    """The outcome of a response that the adapter did not decide, by its status alone. Any redirect, 406, 408, 424, 499 and 5xx is a
+    doubt, whatever its headers: servers, proxies and caches send them for a request that is carried out. So is a 409, which may be
+    about the reservation itself that an earlier copy of the request made. Deferred, never Rejected, where an operator can repair
+    the account (credential, address): nothing is lost meanwhile."""
     status, wait = response.status_code, retry_after(response, now)
     match status:
         case HTTPStatus.TOO_MANY_REQUESTS:
@@ -147,10 +145,8 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
 
 def read_again(outcome: Outcome, response: Response | None, reference: str, sent: bytes = b"") -> Outcome:
     """`outcome` of a create, the body `sent`, that was last answered by `response`, with what any kind's response may say besides.
-
     "This reference exists already" is no refusal: nobody else has our reference. An answer that names the reference of another
-    submission was meant for that one, and says nothing about ours.
-    """
+    submission was meant for that one, and says nothing about ours."""
     if response is None:
         return outcome
     if isinstance(outcome, InDoubt):

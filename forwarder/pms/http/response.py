@@ -232,10 +232,9 @@ class ResponseReader:
     """The responses that come over one connection, one after the other: `begin`, `feed` until it is True, `response`.
 
     `reusable`: after a response, whether another may come; not where it ends with the connection, or was followed by more bytes.
-    `status`: of the response as soon as its head is there, else 0. `received`: bytes until it was whole.
-    Informational responses (1xx) are skipped. `close` it in the end. It raises `NoResponse`: `pms_broke_protocol` for what is not
-    HTTP/1.1, or is compressed in a way that is not read here; `pms_connection_lost` for more than the limits.
-    """
+    `status`: of the response as soon as its head is there, else 0. `received`: bytes until it was whole. Informational responses
+    (1xx) are skipped. `close` it in the end. It raises `NoResponse`: `pms_broke_protocol` for what is not HTTP/1.1, or is
+    compressed in a way that is not read here; `pms_connection_lost` for more than the limits."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -12,26 +12,14 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from forwarder.pms import sdk
+from forwarder.pms.mapping import parts
 from forwarder.pms.mapping.access import Auth
 from forwarder.pms.mapping.document import DocumentFault, load_document
 from forwarder.pms.mapping.operations import Cancel, Confirm, Create, Find, Operation, Show
-from forwarder.pms.mapping.parts import (
-    Condition,
-    HeaderName,
-    HeaderValue,
-    Rule,
-    Scalar,
-    Shown,
-    Table,
-    Text,
-    as_list,
-    nonsense,
-    regular_expression,
-)
 from forwarder.pms.mapping.values import JsonPath, nearest
-from forwarder.pms.port import Capabilities, Limit, Limits
 from forwarder.reservation.evidence import KEY_SECONDS
-from forwarder.reservation.reference import AS_IT_IS, ReferenceForm
+from forwarder.reservation.reference import AS_IT_IS
 
 # --- evidence ---
 
@@ -46,10 +34,10 @@ SOURCES: Final[Mapping[By, str]] = {
 """What each source is, the most certain first."""
 
 
-class Statement(Table):
+class Statement(parts.Table):
     """The source of some statements of a mapping."""
 
-    of: Annotated[tuple[str, ...], BeforeValidator(as_list), Field(min_length=1)]
+    of: Annotated[tuple[str, ...], BeforeValidator(parts.as_list), Field(min_length=1)]
     """Paths into the mapping: create.body.listingId, or create.body for all of its values. The longest match counts."""
     by: By
     """The source."""
@@ -81,26 +69,25 @@ def counted(evidence: Sequence[Statement], statements: Iterable[str]) -> dict[By
 
 def _base_url(text: str) -> str:
     if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", text):
-        raise nonsense("must be an address without a query, such as https://api.example/v1")
+        raise parts.nonsense("must be an address without a query, such as https://api.example/v1")
     return text
 
 
-BaseUrl = Annotated[str, AfterValidator(_base_url)]
 OptionText = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f]+$")]
 
 
-class Option(Table):
+class Option(parts.Table):
     """A setting of an account."""
 
-    description: Text
+    description: parts.Text
     """What it is, and where to find it."""
-    default: Scalar | None = None
+    default: parts.Scalar | None = None
     """The value of accounts that do not set it."""
     required: bool = False
     """Whether each account must set it."""
-    one_of: tuple[Scalar, ...] = ()
+    one_of: tuple[parts.Scalar, ...] = ()
     """The permitted values."""
-    pattern: Annotated[str, AfterValidator(regular_expression)] | None = None
+    pattern: Annotated[str, AfterValidator(parts.regular_expression)] | None = None
     """A regular expression for the whole text."""
     table: bool = False
     """Whether it is a table of texts in which values are looked up."""
@@ -118,7 +105,7 @@ class Option(Table):
 OptionName = Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9]*$")]
 
 
-class Allowed(Table):
+class Allowed(parts.Table):
     """A published limit."""
 
     requests: Annotated[int, Field(ge=1)]
@@ -129,23 +116,23 @@ class Allowed(Table):
     """Whose requests are counted: one account's, or those of all accounts, since they come from one address."""
 
 
-class FromOption(Table):
+class FromOption(parts.Table):
     """A header whose value is an option of the account."""
 
     option: OptionName
     """The name of the option."""
 
 
-class PmsMapping(Table):
+class PmsMapping(parts.Table):
     """A mapping."""
 
-    title: Text | None = None
+    title: parts.Text | None = None
     """The PMS's full name."""
-    documentation: Text | None = None
+    documentation: parts.Text | None = None
     """Where its API is described."""
-    base_url: BaseUrl | None = None
+    base_url: Annotated[str, AfterValidator(_base_url)] | None = None
     """Where the PMS is."""
-    credential: Text | None = None
+    credential: parts.Text | None = None
     """What the credential is, for those who set an account up."""
     code: Annotated[str, Field(pattern=r"^forwarder(\.\w+)+:\w+$")] | None = None
     """A class in this distribution that extends `MappedAdapter` with what the format cannot express."""
@@ -168,18 +155,20 @@ class PmsMapping(Table):
     """How many characters of our reference the PMS keeps, if fewer than its 36."""
     evidence: tuple[Statement, ...] = ()
     """The sources of what this mapping says."""
-    auth: Annotated[tuple[Auth, ...], BeforeValidator(as_list)] = (Auth(),)
+    auth: Annotated[tuple[Auth, ...], BeforeValidator(parts.as_list)] = (Auth(),)
     """How requests are authenticated; of several forms, the first whose `onlyIf` is true of the account."""
-    headers: Mapping[HeaderName, HeaderValue | FromOption] = Field(default_factory=dict)
+    headers: Mapping[parts.HeaderName, Annotated[str, Field(pattern=r"^[\x20-\x7e]*$")] | FromOption] = Field(
+        default_factory=dict
+    )
     """Headers of every request."""
-    message: Annotated[tuple[JsonPath, ...], BeforeValidator(as_list)] = ()
+    message: Annotated[tuple[JsonPath, ...], BeforeValidator(parts.as_list)] = ()
     """Where a refusal gives its reason: a path, or a list of paths of which the first that leads to a text counts."""
-    failure: Condition = Condition()
+    failure: parts.Condition = parts.Condition()
     """What a response must look like for `errors` to be considered."""
-    errors: tuple[Rule, ...] = ()
+    errors: tuple[parts.Rule, ...] = ()
     """What responses to any operation mean if none of its own rules matches; the first match counts. A refused search is tried
     again; a refused cancellation is `cancellation_refused`."""
-    reservation: Shown = Shown()
+    reservation: parts.Shown = parts.Shown()
     """How the PMS shows a reservation."""
     create: Create
     """How a reservation is made."""
@@ -197,18 +186,18 @@ class PmsMapping(Table):
             return self
         if find.match == "stay":
             if find.pages is None or None in (shown.arrival, shown.departure, shown.email, shown.status):
-                raise nonsense(
+                raise parts.nonsense(
                     "find: a match by stay goes through `pages`, and needs the arrival, departure, email and status of reservation"
                 )
             return self
         if shown.reference is None or shown.status is None:
-            raise nonsense(
+            raise parts.nonsense(
                 "find: needs reservation.reference and reservation.status, to know ours and what became of it"
             )
         if not self.create.carries_reference:
-            raise nonsense("find: what is created must carry our `reference`, or it can never be found")
+            raise parts.nonsense("find: what is created must carry our `reference`, or it can never be found")
         if self.create.reference_in_notes and find.match != "text":
-            raise nonsense("find: a reference that is in the notes is found by `match: text`")
+            raise parts.nonsense("find: a reference that is in the notes is found by `match: text`")
         return self
 
     @model_validator(mode="after")
@@ -216,28 +205,28 @@ class PmsMapping(Table):
         create = self.create.outcomes
         for number, rule in enumerate(self.errors, 1):
             if rule.becomes not in create:
-                raise nonsense(f"errors, rule {number}: becomes is one of {', '.join(sorted(create))}")
+                raise parts.nonsense(f"errors, rule {number}: becomes is one of {', '.join(sorted(create))}")
         if self.errors and not self.failure.reads_the_body:
-            raise nonsense("failure: says by `when` or `has` what the PMS's own failures hold, for `errors`")
+            raise parts.nonsense("failure: says by `when` or `has` what the PMS's own failures hold, for `errors`")
         conditions = {name for one in self.auth for name in one.only_if}
         if not self.auth or any(bool(one.only_if) != (one is not self.auth[-1]) for one in self.auth):
-            raise nonsense("auth: of several forms each but the last has `onlyIf`")
+            raise parts.nonsense("auth: of several forms each but the last has `onlyIf`")
         if self.echo == "always" and self.reservation.reference is None:
-            raise nonsense("echo: always needs reservation.reference, to see it by")
+            raise parts.nonsense("echo: always needs reservation.reference, to see it by")
         tentative = self.reservation.status is not None and bool(self.reservation.status.tentative)
         if self.confirm is None and tentative:
-            raise nonsense("reservation.status.tentative: is for a PMS that `confirm` is asked of")
+            raise parts.nonsense("reservation.status.tentative: is for a PMS that `confirm` is asked of")
         if self.read_backs and self.reservation.status is None:
-            raise nonsense("readBack: needs reservation.status, to see what it is")
+            raise parts.nonsense("readBack: needs reservation.status, to see what it is")
         first = () if self.create.guest is None else (self.create.guest,)
         asked = (*first, *self.operations.values(), *self.read_backs)
         used = conditions.union(*(operation.options for operation in asked))
         used |= {value.option for value in self.headers.values() if isinstance(value, FromOption)}
         used |= {self.find.only_with} if self.find is not None and self.find.only_with else set()
         if unknown := used - self.options.keys():
-            raise nonsense(f"options: there is no {', '.join(sorted(unknown))}; declare what is sent")
+            raise parts.nonsense(f"options: there is no {', '.join(sorted(unknown))}; declare what is sent")
         if self.code is None and (idle := self.options.keys() - used):
-            raise nonsense(f"options: {', '.join(sorted(idle))} is sent nowhere")
+            raise parts.nonsense(f"options: {', '.join(sorted(idle))} is sent nowhere")
         return self
 
     @model_validator(mode="after")
@@ -248,9 +237,9 @@ class PmsMapping(Table):
         }
         for path in (path for statement in self.evidence for path in statement.of):
             if path not in sections and not any(path.startswith(f"{leaf}.") for leaf in known):
-                raise nonsense(f"evidence: {path} is nothing that the mapping says{nearest(path, sections)}")
+                raise parts.nonsense(f"evidence: {path} is nothing that the mapping says{nearest(path, sections)}")
         if missing := [path for path in known if source_of(self.evidence, path) is None]:
-            raise nonsense(f"evidence: nothing says by what {', '.join(missing)} is known")
+            raise parts.nonsense(f"evidence: nothing says by what {', '.join(missing)} is known")
         return self
 
     @property
@@ -294,9 +283,9 @@ class PmsMapping(Table):
         values = {name: option.default for name, option in self.options.items()} | dict(given)
         return {name: value for name, value in values.items() if value is not None}
 
-    def capabilities(self, settings: Mapping[str, Any]) -> Capabilities:
+    def capabilities(self, settings: Mapping[str, Any]) -> sdk.Capabilities:
         """What the PMS guarantees to an account with these options (defaults included)."""
-        return Capabilities(
+        return sdk.Capabilities(
             idempotent_create=self.create.key_header is not None,
             find_by_reference=self.find is not None and self.find.is_possible(settings),
             cancel=self.cancel is not None,
@@ -305,15 +294,15 @@ class PmsMapping(Table):
             finds_by_stay=self.find is not None and self.find.match == "stay",
             settles=self.settles,
             key_seconds=self.key_seconds,
-            reference_form=ReferenceForm(self.reference_length) if self.reference_length else AS_IT_IS,
+            reference_form=sdk.ReferenceForm(self.reference_length) if self.reference_length else AS_IT_IS,
             proves_absence=self.find is None or self.find.empty_proves,
         )
 
     @property
-    def published_limits(self) -> Limits:
-        each = tuple(Limit(one.requests, one.seconds, one.per) for one in self.limits)
+    def published_limits(self) -> sdk.Limits:
+        each = tuple(sdk.Limit(one.requests, one.seconds, one.per) for one in self.limits)
         more = 0 if self.confirm is None else 1 + (self.confirm.read_back is not None)
-        return Limits(each, requests_per_push=self.create.requests + (self.create.guest is not None) + more)
+        return sdk.Limits(each, requests_per_push=self.create.requests + (self.create.guest is not None) + more)
 
 
 _loaded: Final = lru_cache(maxsize=64)(partial(load_document, model=PmsMapping))
@@ -324,7 +313,7 @@ def _from_text(given: Any) -> Any:
     try:
         return _loaded(given) if isinstance(given, str) else given
     except DocumentFault as fault:
-        raise nonsense("; ".join(fault.faults)) from fault
+        raise parts.nonsense("; ".join(fault.faults)) from fault
 
 
 MappingOption = Annotated[PmsMapping, BeforeValidator(_from_text)]

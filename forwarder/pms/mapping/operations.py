@@ -6,22 +6,9 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from forwarder.pms.mapping.parts import (
-    Condition,
-    HeaderName,
-    PathTemplate,
-    Rule,
-    Sources,
-    Table,
-    Text,
-    names_in,
-    nonsense,
-    options_in,
-    placeholders,
-    regular_expression,
-)
+from forwarder.pms import sdk
+from forwarder.pms.mapping import parts
 from forwarder.pms.mapping.values import CARD_FIELDS, FIELDS, PMS_GUEST_ID, PMS_ID, FieldName, JsonPath, clashes
-from forwarder.pms.responses.refusals import REFUSALS
 
 _PUT_OFF: Final = frozenset({"deferred", "unauthorized", "throttled"})
 NOT_REFUSALS: Final = _PUT_OFF | {"in_doubt", "failed"}
@@ -33,7 +20,7 @@ _A_NO: Final = frozenset({409, 422})
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
-class Operation(Table):
+class Operation(parts.Table):
     """A request, and what its responses mean."""
 
     fields: ClassVar[frozenset[str]]
@@ -44,58 +31,58 @@ class Operation(Table):
 
     method: Method
     """The HTTP method."""
-    path: PathTemplate
+    path: parts.PathTemplate
     """The path below the base URL, with fields in braces."""
-    query: Sources = Field(default_factory=dict)
+    query: parts.Sources = Field(default_factory=dict)
     """The query parameters."""
-    body: Sources = Field(default_factory=dict)
+    body: parts.Sources = Field(default_factory=dict)
     """The PMS's name or path of each value, and its source."""
     encoding: Literal["json", "form"] = "json"
     """The form of the body."""
-    success: Condition
+    success: parts.Condition
     """The responses after which the operation has succeeded."""
-    errors: tuple[Rule, ...] = ()
+    errors: tuple[parts.Rule, ...] = ()
     """What other responses mean; the first match counts."""
 
     @property
     def sent(self) -> frozenset[str]:
-        return self._in_the_address | names_in(self.body)
+        return self._in_the_address | parts.names_in(self.body)
 
     @property
     def options(self) -> frozenset[str]:
-        return options_in(self.query) | options_in(self.body)
+        return parts.options_in(self.query) | parts.options_in(self.body)
 
     @property
     def _in_the_address(self) -> frozenset[str]:
-        return names_in(self.query) | {name for _, name in placeholders(self.path) if name is not None}
+        return parts.names_in(self.query) | {name for _, name in parts.placeholders(self.path) if name is not None}
 
     @model_validator(mode="after")
     def _can_be_sent(self) -> Self:
         if self.method in self.unfit:
-            raise nonsense(f"method: not {self.method} for this operation")
+            raise parts.nonsense(f"method: not {self.method} for this operation")
         if unknown := self._in_the_address - FIELDS:
-            raise nonsense(f"path: there is no field {', '.join(sorted(unknown))}")
+            raise parts.nonsense(f"path: there is no field {', '.join(sorted(unknown))}")
         if exposed := self._in_the_address & CARD_FIELDS:
-            raise nonsense(f"{', '.join(sorted(exposed))}: a card may be in a body alone, never in an address")
+            raise parts.nonsense(f"{', '.join(sorted(exposed))}: a card may be in a body alone, never in an address")
         if misplaced := self.sent - self.fields:
-            raise nonsense(f"{', '.join(sorted(misplaced))} cannot be sent in this operation")
+            raise parts.nonsense(f"{', '.join(sorted(misplaced))} cannot be sent in this operation")
         if self.body and self.method == "GET":
-            raise nonsense("a GET has no body; put the values into `query`")
+            raise parts.nonsense("a GET has no body; put the values into `query`")
         if self.encoding == "json" and (clash := clashes(self.body)):
-            raise nonsense(f"body: {clash}")
+            raise parts.nonsense(f"body: {clash}")
         if self.about_one and PMS_ID not in self.sent:
-            raise nonsense(f"{self.about_one} says which reservation: send {PMS_ID}")
+            raise parts.nonsense(f"{self.about_one} says which reservation: send {PMS_ID}")
         return self
 
     @model_validator(mode="after")
     def _can_be_distinguished(self) -> Self:
         if not self.success.status or max(self.success.status) >= 300:  # noqa: PLR2004 - HTTP's successes
-            raise nonsense("success.status: one or more of 200 to 299")
+            raise parts.nonsense("success.status: one or more of 200 to 299")
         for number, rule in enumerate(self.errors, 1):
             if rule.becomes not in self.outcomes:
-                raise nonsense(f"errors, rule {number}: becomes is one of {', '.join(sorted(self.outcomes))}")
+                raise parts.nonsense(f"errors, rule {number}: becomes is one of {', '.join(sorted(self.outcomes))}")
             if not rule.reads_the_body and not rule.status <= self._known_by_status(rule.becomes):
-                raise nonsense(
+                raise parts.nonsense(
                     f"errors, rule {number}: such a status may come from any server on the way; say by `when` or `matches` "
                     f"what the PMS's own answer holds"
                 )
@@ -113,11 +100,11 @@ class Operation(Table):
 class _Make(Operation):
     """Makes something."""
 
-    outcomes = frozenset({*REFUSALS, *NOT_REFUSALS}) - {"cancellation_refused"}
+    outcomes = frozenset({*sdk.REFUSALS, *NOT_REFUSALS}) - {"cancellation_refused"}
     unfit = frozenset({"GET", "DELETE"})
 
     method: Method = "POST"
-    success: Condition = Condition(status=frozenset({200, 201}))
+    success: parts.Condition = parts.Condition(status=frozenset({200, 201}))
 
 
 class MakeGuest(_Make):
@@ -134,7 +121,7 @@ class Create(_Make):
 
     fields = FIELDS - {PMS_ID}
 
-    key_header: HeaderName | None = None
+    key_header: parts.HeaderName | None = None
     """The header for an idempotency key. The PMS must never make a second reservation with a key, however late it is sent again."""
     guest: MakeGuest | None = None
     """The request that creates the guest first, if the PMS requires one."""
@@ -160,15 +147,15 @@ class Create(_Make):
     @model_validator(mode="after")
     def _refers_to_its_own(self) -> Self:
         if (PMS_GUEST_ID in self.sent) != (self.guest is not None):
-            raise nonsense("guest: is for a PMS that makes the guest first, and is sent as pmsGuestId")
+            raise parts.nonsense("guest: is for a PMS that makes the guest first, and is sent as pmsGuestId")
         if both := self.left_out & self.sent:
-            raise nonsense(f"leftOut: {', '.join(sorted(both))} is sent; it cannot be left out, too")
+            raise parts.nonsense(f"leftOut: {', '.join(sorted(both))} is sent; it cannot be left out, too")
         for theirs, source in self.body.items():
             for other in (source.needs, source.without):
                 if other is not None and (other not in self.body or other == theirs):
-                    raise nonsense(f"body: {theirs} refers to {other}, which is no other value of `body`")
+                    raise parts.nonsense(f"body: {theirs} refers to {other}, which is no other value of `body`")
         if self.reference_in_notes and notes_field(self) is None:
-            raise nonsense("referenceInNotes: `body` names no field that takes `notes` or `comments`")
+            raise parts.nonsense("referenceInNotes: `body` names no field that takes `notes` or `comments`")
         return self
 
 
@@ -193,7 +180,7 @@ class Show(Operation):
     unfit = frozenset({"PUT", "PATCH", "DELETE"})
 
     method: Method = "GET"
-    success: Condition = Condition(status=frozenset({200}))
+    success: parts.Condition = parts.Condition(status=frozenset({200}))
     reservation: JsonPath = ""
     """Where the response has the reservation. If that is the first item of a list, an empty list means that it is absent."""
     after: Literal["always", "refusal"] = "always"
@@ -205,7 +192,7 @@ class _Change(Operation):
 
     fields = FIELDS - CARD_FIELDS - {PMS_GUEST_ID}
 
-    success: Condition = Condition(status=frozenset({204}))
+    success: parts.Condition = parts.Condition(status=frozenset({204}))
     read_back: Show | None = None
     """Reads the reservation afterwards. The state that it finds counts, not the response."""
 
@@ -213,7 +200,7 @@ class _Change(Operation):
     def _says_what_was_done(self) -> Self:
         silent = self.read_back is None or self.read_back.after == "refusal"
         if self.success.status != {204} and not self.success.reads_the_body and silent:
-            raise nonsense(
+            raise parts.nonsense(
                 "success: of other statuses than 204, `when` says what the PMS's own answer holds; or `readBack` looks at it "
                 "afterwards"
             )
@@ -224,17 +211,17 @@ class Confirm(_Change):
     """The second request of a create, which confirms what the first one made."""
 
     about_one = "a confirmation"
-    outcomes = frozenset({*REFUSALS, "confirmed", *NOT_REFUSALS}) - {"cancellation_refused"}
+    outcomes = frozenset({*sdk.REFUSALS, "confirmed", *NOT_REFUSALS}) - {"cancellation_refused"}
     unfit = frozenset({"GET", "DELETE"})
 
 
-class Pages(Table):
+class Pages(parts.Table):
     """How to read a list page by page, until a page is empty or known to be the last."""
 
     by: Literal["page", "offset", "cursor", "lastId"] = "page"
     """What the next request names: the number of the page, how many reservations were listed before it, the cursor in the last
     response, or the id of the last reservation that was listed."""
-    query: Text
+    query: parts.Text
     """The query parameter for it."""
     first: Literal[0, 1] = 1
     """The number of the first page."""
@@ -252,9 +239,9 @@ class Pages(Table):
     @model_validator(mode="after")
     def _can_go_on(self) -> Self:
         if (self.next is None) == (self.by == "cursor"):
-            raise nonsense("`next` is for cursor, which needs it")
+            raise parts.nonsense("`next` is for cursor, which needs it")
         if (self.count is not None or self.more is not None) and self.by == "cursor":
-            raise nonsense("`count` and `more` are for page, offset and lastId")
+            raise parts.nonsense("`count` and `more` are for page, offset and lastId")
         return self
 
 
@@ -266,7 +253,7 @@ class Find(Operation):
     unfit = frozenset({"PUT", "PATCH", "DELETE"})
 
     method: Method = "GET"
-    success: Condition = Condition(status=frozenset({200}))
+    success: parts.Condition = parts.Condition(status=frozenset({200}))
     items: JsonPath
     """Where the response has the list of reservations."""
     empty_proves: bool = True
@@ -278,9 +265,9 @@ class Find(Operation):
     match: Literal["reference", "text", "stay"] = "reference"
     """How ours is recognised: `reservation.reference` is our reference; or is a text that holds it; or property, days and guest are
     the same. The last never confirms: it only finds out what is not there, and leaves the rest to you."""
-    only_with: Text | None = None
+    only_with: parts.Text | None = None
     """An option that an account needs for its reservations to be found."""
-    only_with_matching: Annotated[str, AfterValidator(regular_expression)] = ""
+    only_with_matching: Annotated[str, AfterValidator(parts.regular_expression)] = ""
     """How the value of that option must begin."""
 
     def is_possible(self, settings: Mapping[str, Any]) -> bool:
@@ -293,11 +280,11 @@ class Find(Operation):
     @model_validator(mode="after")
     def _shows_everything(self) -> Self:
         if ("reference" in self.sent) == (self.pages is not None):
-            raise nonsense(
+            raise parts.nonsense(
                 "a look-up either asks for our `reference`, or goes through the `pages` of a list: one of them, and not both"
             )
         if self.pages is not None and self.pages.query in self.query:
-            raise nonsense(f"pages.query: {self.pages.query} is in `query` already")
+            raise parts.nonsense(f"pages.query: {self.pages.query} is in `query` already")
         return self
 
 

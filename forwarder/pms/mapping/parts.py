@@ -27,7 +27,6 @@ from forwarder.pms.mapping.values import DATES, MISSING, FieldName, JsonPath, Wr
 
 Scalar = StrictStr | StrictBool | StrictInt | StrictFloat
 Text = Annotated[str, Field(min_length=1, max_length=256)]
-Status = Annotated[int, Field(ge=200, le=599)]
 
 _LITERAL = re.compile(r"[\w/.~!$&'()*+,;=:@%-]*", re.ASCII)
 _TOKEN = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
@@ -172,7 +171,6 @@ def _header_name(name: str) -> str:
 
 
 HeaderName = Annotated[str, AfterValidator(_header_name)]
-HeaderValue = Annotated[str, Field(pattern=r"^[\x20-\x7e]*$")]
 
 
 def regular_expression(text: str) -> str:
@@ -184,13 +182,10 @@ def regular_expression(text: str) -> str:
     return text
 
 
-Pattern = Annotated[str, Field(min_length=1), AfterValidator(regular_expression)]
-
-
 class Condition(Table):
     """A condition for responses."""
 
-    status: frozenset[Status] = frozenset()
+    status: frozenset[Annotated[int, Field(ge=200, le=599)]] = frozenset()
     """The status is one of these."""
     when: Mapping[JsonPath, Scalar | None] = Field(default_factory=dict)
     """Each path leads to exactly this value."""
@@ -221,7 +216,9 @@ class Condition(Table):
 class Rule(Condition):
     """What responses that meet a condition mean."""
 
-    matches: Mapping[JsonPath, Pattern] = Field(default_factory=dict)
+    matches: Mapping[JsonPath, Annotated[str, Field(min_length=1), AfterValidator(regular_expression)]] = Field(
+        default_factory=dict
+    )
     """Each path leads to a text in which this regular expression is found, ignoring case. A * in a path matches every item."""
     message: Annotated[str, AfterValidator(regular_expression)] | None = None
     """This regular expression is found in the reason that the response gives (see `message` of the mapping)."""

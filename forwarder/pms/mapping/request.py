@@ -24,13 +24,8 @@ _CUT: Final = " […]"
 _COUNTS: Final = {"numberOfGuests", "numberOfAdults", "numberOfInfants"}
 _OF_A_NAME: Final = frozenset({"guest.firstName", "guest.lastName"})
 
-_IN_NOTES: Final = sdk.InNotes()
 _HOW: Final = dict.fromkeys(("numberOfChildren", "numberOfInfants"), "counted among all guests")
-_NOWHERE: Final = sdk.LeftOut("the mapping has no field for it, and none for notes")
-_ON_PURPOSE: Final = sdk.LeftOut("the mapping leaves it out on purpose")
 _OF_ITS_ROOM: Final = sdk.LeftOut("the room is its own", lost=False)
-_NO_CARD: Final = sdk.LeftOut("sensitive: the mapping sends no card")
-_STATUS: Final = sdk.LeftOut("not needed: every reservation sent is confirmed", lost=False)
 _MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-form-urlencoded"}
 
 
@@ -43,7 +38,7 @@ def table_of(mapping: PmsMapping, other_room: str = "room_not_found") -> sdk.Fie
     create = mapping.create
     targets = _targets(create)
     notes = notes_field(create)
-    rest = _NOWHERE if notes is None else _IN_NOTES
+    rest = sdk.LeftOut("the mapping has no field for it, and none for notes") if notes is None else sdk.InNotes()
     table = sdk.FieldTable({name: _fate(name, create, targets, rest) for name in sdk.SPECIFIED}, notes or "")
     if mapping.rooms:
         return table
@@ -60,13 +55,13 @@ def _fate(
         return _sent(ours, targets[ours], rest, create)
     if ours in create.left_out:
         if ours != "propertyId":
-            return _ON_PURPOSE
+            return sdk.LeftOut("the mapping leaves it out on purpose")
         rooms = tuple(targets.get("roomId", ()))  # they alone are sent
         return sdk.SentAs(rooms, "where no room is named", otherwise=_OF_ITS_ROOM) if rooms else _OF_ITS_ROOM
     if name == "status":
-        return _STATUS
+        return sdk.LeftOut("not needed: every reservation sent is confirmed", lost=False)
     if name != ours:
-        return _NO_CARD
+        return sdk.LeftOut("sensitive: the mapping sends no card")
     if name in _OF_A_NAME and _in_full(targets):
         return sdk.SentAs(tuple(targets[_NAME]), "in the full name, where that is not given", otherwise=rest)
     return rest
@@ -184,12 +179,8 @@ class Requests:
         first = () if self._notes is None else mapping.create.body[self._notes].field
         self._own_names = tuple(dict.fromkeys((*(name for name in first if name in _OWN_WORDS), *_NOTES)))
         self._targeted = {said for ours in sent for said in DERIVED.get(ours, (ours,))}
-        derived = sent & DERIVED.keys()
+        self._derived = sent & DERIVED.keys()
         self._in_full = _in_full(_targets(mapping.create))
-        self._splits_names = bool(derived & {"guest.first", "guest.last"})
-        self._counts_adults = "guests.adults" in derived
-        self._counts_infants_as_children = "guests.children" in derived
-        self._says_reference = mapping.create.reference_in_notes
 
     def build(self, operation: Operation, asked: Asked) -> sdk.Request:
         """Raises `DoesNotFit`."""
@@ -290,7 +281,7 @@ class Requests:
     def _notes_with(self, sent: Iterable[Sent], booking: sdk.Booking) -> str:
         """The caller's notes, and below them what `sent` does not express. If all is too long for the PMS, the caller's are cut."""
         unfit = self._unfit(booking, frozenset().union(*(one.says for one in sent)))
-        first = [f"Reference: {booking.reference}"] if self._says_reference else []
+        first = [f"Reference: {booking.reference}"] if self._mapping.create.reference_in_notes else []
         own = []
         for name in self._own_names:  # the caller's own texts that go into these notes
             fate, text = self.table.fates[name], value_of(booking, name)
@@ -311,12 +302,12 @@ class Requests:
             unfit |= dict.fromkeys(
                 part for part in _OF_A_NAME - said if not set(str(value_of(booking, part)).split()) <= set(name)
             )
-        elif self._splits_names:
+        elif self._derived & {"guest.first", "guest.last"}:
             unfit |= sdk.first_and_last(booking)[2]
-        if self._counts_infants_as_children:
+        if "guests.children" in self._derived:
             unfit = {name: instead for name, instead in unfit.items() if name not in _COUNTS}
             unfit |= sdk.headcount(booking, infants_are_children=True).unfit
-        elif self._counts_adults:
+        elif "guests.adults" in self._derived:
             counted = sdk.headcount(booking, infants_are_children=False).unfit
             unfit |= {name: instead for name, instead in counted.items() if name == "numberOfAdults"}
         return unfit
