@@ -71,10 +71,9 @@ class Plaintext(IntEnum):
 def is_encrypted(base_url: str, options: Mapping[str, Any]) -> bool:
     """Whether the base URL, and every address among the options, is https or of this machine."""
     addresses = [base_url, *(value for value in options.values() if isinstance(value, str))]
+    plain = [address for address in addresses if address.lower().startswith("http://")]
     try:
-        return all(
-            is_local(urlsplit(address).hostname or "") for address in addresses if address.lower().startswith("http://")
-        )
+        return all(is_local(urlsplit(address).hostname or "") for address in plain)
     except ValueError:
         return False
 

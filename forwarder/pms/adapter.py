@@ -17,10 +17,16 @@ from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 
 
 class NoOptions(BaseModel):
-    """The options of a kind whose accounts have none. Kinds with options extend it; their fields are in camel case."""
+    """The options of a kind whose accounts have none. Kinds with options extend it; their fields are in camel case, and
+    described by the docstrings below them."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=False, validate_by_alias=True
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        validate_by_name=False,
+        validate_by_alias=True,
     )
 
 

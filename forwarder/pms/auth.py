@@ -226,9 +226,8 @@ class SharedGrants:
                 first = self._claim_seen[account_id] = (seen, seen_claim, now)
             overtaken = now - first[2] >= self._times.overtake_seconds
             if seen_claim in (None, self._claimant) or overtaken:
-                version = await _available(
-                    self._rows.claim(account_id, self._credential, self._claimant, seen=seen, seen_claim=seen_claim)
-                )
+                mine = (account_id, self._credential, self._claimant)
+                version = await _available(self._rows.claim(*mine, seen=seen, seen_claim=seen_claim))
                 if version is not None:
                     return await self._follow(account_id, version, grant or used, ask)
             elif self._clock.monotonic() >= give_up:

@@ -54,10 +54,8 @@ from forwarder.reservation.reference import AS_IT_IS
 
 
 def _not_encrypted(what: str) -> NotSent:
-    return NotSent(
-        "pms_not_encrypted",
-        f"{what} by plain http to another machine: the base URL, and every address among the options, must be https.",
-    )
+    wanted = "the base URL, and every address among the options, must be https."
+    return NotSent("pms_not_encrypted", f"{what} by plain http to another machine: {wanted}")
 
 
 async def _refuse(_: Request) -> Response:
@@ -66,9 +64,8 @@ async def _refuse(_: Request) -> Response:
 
 R = TypeVar("R", bound=Outcome | LookupOutcome | CancelOutcome)
 
-_SHARED: Final = InDoubt(
-    "pms_answer_not_understood", "The PMS gave several reservations of one request the same id.", made=True
-)
+_ONE_ID: Final = "The PMS gave several reservations of one request the same id."
+_SHARED: Final = InDoubt("pms_answer_not_understood", _ONE_ID, made=True)
 
 
 class LastResponse:
@@ -196,10 +193,8 @@ class ConnectedPms(Struct, frozen=True, eq=False):
             outcomes = [outcome_of(failure)] * len(bookings)
         if len(outcomes) != len(bookings):  # an adapter's bug, for its caller to see
             return outcomes
-        ids = Counter(outcome.pms_reservation_id for outcome in outcomes if isinstance(outcome, Confirmed))
-        outcomes = [
-            _SHARED if isinstance(one, Confirmed) and ids[one.pms_reservation_id] > 1 else one for one in outcomes
-        ]
+        ids = Counter(one.pms_reservation_id for one in outcomes if isinstance(one, Confirmed))
+        outcomes = [_SHARED if isinstance(o, Confirmed) and ids[o.pms_reservation_id] > 1 else o for o in outcomes]
         return [
             await self._checked(read_words(outcome, one.reference), booking, one)
             for outcome, booking, one in zip(outcomes, bookings, sent, strict=True)
@@ -249,9 +244,7 @@ def _note(span: Span, outcome: AnyOutcome) -> None:
 
 MAX_READINGS: Final = 4
 
-_FROM_A_CACHE: Final = Deferred(
-    SEARCH_UNPROVEN, "A cache answered in place of the PMS, by what was there some time ago."
-)
+_CACHED: Final = Deferred(SEARCH_UNPROVEN, "A cache answered in place of the PMS, by what was there some time ago.")
 _UNSTEADY: Final = Deferred("pms_list_changing", "The PMS's list of reservations changed each time while it was read.")
 
 
@@ -273,7 +266,7 @@ async def steady(look_up: Callable[[Send], Awaitable[LookupOutcome]], send: Send
         if not isinstance(found, Absent):
             return found
         if any(cached for *_, cached in pages):
-            return _FROM_A_CACHE
+            return _CACHED
         urls = Counter(url for url, *_ in pages)
         if max(urls.values(), default=0) < 2:  # noqa: PLR2004 - one page is as it was at one moment
             return found

@@ -299,9 +299,8 @@ class ConnectionPool:
             raise unreachable("no connections are opened any more")
         try:
             async with asyncio.timeout_at(self._sooner(until, self._limits.connect_seconds)):
-                connection, secured = await connect(
-                    lambda: Connection(MAX_RESPONSE_BYTES, self._lost), keeping[0], keeping[2] or self._trusted
-                )
+                make = partial(Connection, MAX_RESPONSE_BYTES, self._lost)
+                connection, secured = await connect(make, keeping[0], keeping[2] or self._trusted)
         except TimeoutError as error:
             detail = "The PMS did not take the connection in time."
             raise NotSent("pms_connect_timed_out", detail, passing=True) from error

@@ -185,9 +185,8 @@ def _fields_with(reference: str, sent: bytes) -> Iterator[str]:
     """Patterns of the names under which a body has our reference as the whole value: what the PMS may call it. Not of those
     that may be the name of anything, such as `code`."""
     value = re.escape(reference)
-    for found in re.finditer(
-        rf'"([\w.-]+)"\s*:\s*"{value}"|(?:^|&)([\w.-]+)={value}(?![^&])', sent.decode("utf-8", "replace")
-    ):
+    as_a_whole = rf'"([\w.-]+)"\s*:\s*"{value}"|(?:^|&)([\w.-]+)={value}(?![^&])'
+    for found in re.finditer(as_a_whole, sent.decode("utf-8", "replace")):
         words = _WORDS_OF_A_NAME.findall(found[1] or found[2])
         if len(words) > 1 or (len(words[0]) >= _TELLING and words[0].casefold() not in _OF_ANYTHING):
             yield r"[\s_-]?".join(words)
@@ -250,9 +249,8 @@ def _sayings(response: Response, ours: str | None) -> Iterator[str]:
                 if ours is not None and is_one and any(is_reference(one, ours) for one in part.values()):
                     yield "This reference exists"
                 field = " ".join(word for word in words if " " not in word)[:_NAME_LENGTH]  # such as `external_id`
-                left += [
-                    (key if isinstance(one, str) else f"{field} {key[:_NAME_LENGTH]}", one) for key, one in part.items()
-                ]
+                for key, one in part.items():
+                    left.append((key if isinstance(one, str) else f"{field} {key[:_NAME_LENGTH]}", one))
             case list():
                 left += [(name, one) for one in part]
 

@@ -152,9 +152,8 @@ def _made(response: sdk.Response, booking: sdk.Booking) -> sdk.Outcome:
         case "CONFIRMED":
             return confirmed
         case status if status in _NO | _CANCELLED:
-            return sdk.refusal(
-                booking, str(body.get("code")), _words(body) or f"The PMS answered with status {status}."
-            )
+            said = _words(body) or f"The PMS answered with status {status}."
+            return sdk.refusal(booking, str(body.get("code")), said)
         case _:
             return sdk.not_understood(response)
 
@@ -211,13 +210,10 @@ class WebsiteBuilderAdapter(GenericAdapter):
 class GenericOptions(sdk.NoOptions):
     """Options of an account of kind `generic`."""
 
-    mapping: MappingOption | None = Field(
-        None,
-        description="The mapping of the PMS, as a table or as the text of a YAML document. Default: the open contract.",
-    )
-    settings: Mapping[str, str | int | float | bool] = Field(
-        default_factory=dict, description="The account's values for the options that the mapping declares."
-    )
+    mapping: MappingOption | None = None
+    """The mapping of the PMS, as a table or as the text of a YAML document. Default: the open contract."""
+    settings: Mapping[str, str | int | float | bool] = Field(default_factory=dict)
+    """The account's values for the options that the mapping declares."""
 
     @model_validator(mode="after")
     def _fit_the_mapping(self) -> "GenericOptions":

@@ -146,9 +146,9 @@ class Credentials:
         if oauth is not None and (self._client is not None or oauth.grant == "header"):
             base = connection.base_url.rstrip("/")
             self._url = token_url or oauth.token_url.replace("{base}", base).replace("{host}", _origin(base))
-            self._authorization = sdk.Authorization(
-                connection.account_id, connection.grants, clock, self._ask, ended=ended, min_seconds=oauth.min_seconds
-            )
+            whose = (connection.account_id, connection.grants)
+            life = oauth.min_seconds
+            self._authorization = sdk.Authorization(*whose, clock, self._ask, ended=ended, min_seconds=life)
 
     @property
     def renews(self) -> bool:

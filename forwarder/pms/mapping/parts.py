@@ -12,7 +12,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StrictBool,
     StrictFloat,
@@ -48,8 +47,6 @@ def as_list(given: Any) -> Any:
 
 class Table(NoOptions):
     """A table of a mapping."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 def _date_format(form: str) -> str:
@@ -108,9 +105,8 @@ class Source(Table):
             raise nonsense("`as`, `values`, `dateFormat` and `addDays` are for `field`")
         if self.default is not None and not (self.fields or self.option):
             raise nonsense("a constant is written as it is: without `default`")
-        if (self.date_format is not None or self.add_days) and (
-            self.written is not None or not set(self.field) <= DATES
-        ):
+        is_day = self.date_format is not None or self.add_days
+        if is_day and (self.written is not None or not set(self.field) <= DATES):
             raise nonsense("`dateFormat` and `addDays` are for arrivalDate and departureDate, without `as`")
         if self.max_length is not None and not self.fields:
             raise nonsense("`maxLength` is for `field` and `join`")

@@ -284,9 +284,8 @@ def state_of(shown: Shown, item: Any) -> str:
 
 
 def _confirmed(mapping: PmsMapping, pms_id: str, item: Any, booking: sdk.Booking) -> sdk.Confirmed:
-    return sdk.Confirmed(
-        pms_id, named=sdk.is_reference(value_at(item, mapping.reservation.reference), booking.reference)
-    )
+    shown = value_at(item, mapping.reservation.reference)
+    return sdk.Confirmed(pms_id, named=sdk.is_reference(shown, booking.reference))
 
 
 def record_of(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, Any]:

@@ -34,47 +34,39 @@ _Text = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]+$"
 class SecurePayments(sdk.NoOptions):
     """How cards reach the gateway of the account's rentals, by the vendor's own payment platform. The vendor gives all of it."""
 
-    gateway_id: _Text = Field(description="The id of the payment gateway that is assigned to the rentals.")
-    gateway_name: Literal["booking_pay", "ogone", "stripe", "bogus"] = Field(description="The gateway's name.")
-    gateway_type: Literal["PaymentGateway", "PaypalExpressGateway"] = Field(
-        "PaymentGateway", description="The gateway's type."
-    )
-    url: _SecretsUrl = Field(SECURE_PAYMENTS, description="Where the vendor's payment platform takes cards.")
-    hold_minutes: Annotated[int, Field(ge=6, le=60)] = Field(
-        10, description="For how long the nights are held while the card is charged: longer than any push may take."
-    )
+    gateway_id: _Text
+    """The id of the payment gateway that is assigned to the rentals."""
+    gateway_name: Literal["booking_pay", "ogone", "stripe", "bogus"]
+    """The gateway's name."""
+    gateway_type: Literal["PaymentGateway", "PaypalExpressGateway"] = "PaymentGateway"
+    """The gateway's type."""
+    url: _SecretsUrl = SECURE_PAYMENTS
+    """Where the vendor's payment platform takes cards."""
+    hold_minutes: Annotated[int, Field(ge=6, le=60)] = 10
+    """For how long the nights are held while the card is charged: longer than any push may take."""
 
 
 class BookingSyncOptions(sdk.NoOptions):
     """An account's options at BookingSync."""
 
-    token_url: _SecretsUrl | None = Field(
-        None, description="The token endpoint. Default: /oauth/token in place of the base URL's /api/v3."
-    )
-    redirect_uri: _Text | None = Field(
-        None, description="The redirect_uri that the application was authorized with; sent with each renewal."
-    )
-    strict_bookings: bool = Field(
-        default=False, description="Book by POST /strict_bookings, which takes the client and the booking at once."
-    )
-    live_quote: bool = Field(
-        default=False,
-        description="Ask for the price first, book with its fees and taxes, and refuse what has another price (price_changed).",
-    )
-    source_id: Annotated[int, Field(gt=0)] | None = Field(None, description="The source that bookings are marked with.")
-    checkin_time: _TimeOfDay | None = Field(
-        None, description="The time of day of arrivals, HH:MM; midnight if left out."
-    )
-    checkout_time: _TimeOfDay | None = Field(
-        None, description="The time of day of departures, HH:MM; midnight if left out."
-    )
-    record_payments: bool = Field(
-        default=False,
-        description="Where morChannel is SELF and a transactionId is given, note the whole price as paid online, once.",
-    )
-    secure_payments: SecurePayments | None = Field(
-        None, description="Charge the card where morChannel is PMS. Without it, no card leaves for BookingSync."
-    )
+    token_url: _SecretsUrl | None = None
+    """The token endpoint. Default: /oauth/token in place of the base URL's /api/v3."""
+    redirect_uri: _Text | None = None
+    """The redirect_uri that the application was authorized with; sent with each renewal."""
+    strict_bookings: bool = False
+    """Book by POST /strict_bookings, which takes the client and the booking at once."""
+    live_quote: bool = False
+    """Ask for the price first, book with its fees and taxes, and refuse what has another price (price_changed)."""
+    source_id: Annotated[int, Field(gt=0)] | None = None
+    """The source that bookings are marked with."""
+    checkin_time: _TimeOfDay | None = None
+    """The time of day of arrivals, HH:MM; midnight if left out."""
+    checkout_time: _TimeOfDay | None = None
+    """The time of day of departures, HH:MM; midnight if left out."""
+    record_payments: bool = False
+    """Where morChannel is SELF and a transactionId is given, note the whole price as paid online, once."""
+    secure_payments: SecurePayments | None = None
+    """Charge the card where morChannel is PMS. Without it, no card leaves for BookingSync."""
 
     @model_validator(mode="after")
     def _one_way_to_book(self) -> Self:
@@ -87,6 +79,7 @@ class BookingSyncOptions(sdk.NoOptions):
 
 _CLOCK_TIME: Final = re.compile(r"\d{1,2}(:\d{2})?")
 _NO_ROOMS: Final = sdk.Refused("no_rooms", "it is another")
+_IN_NOTES: Final = sdk.InNotes()
 _UNNAMEABLE: Final = sdk.Refused("property_not_found", "no path can name it")
 _NO__CLOCK_TIME: Final = sdk.InNotes("where it is no clock time")
 _NO_COUNTRY_CODE: Final = sdk.InNotes("where it is no code of two letters")
@@ -109,30 +102,28 @@ FIELDS: Final = sdk.FieldTable(
         "departureDate": sdk.SentAs(("end_at",)),
         "arrivalEstimatedTime": sdk.SentAs(("expected_checkin_time",), otherwise=_NO__CLOCK_TIME),
         "departureEstimatedTime": sdk.SentAs(("expected_checkout_time",), otherwise=_NO__CLOCK_TIME),
-        "numberOfGuests": sdk.SentAs(("adults",), "less children and infants", otherwise=sdk.InNotes()),
-        "numberOfAdults": sdk.SentAs(("adults",), "with the guests of whom nothing is said", otherwise=sdk.InNotes()),
+        "numberOfGuests": sdk.SentAs(("adults",), "less children and infants", otherwise=_IN_NOTES),
+        "numberOfAdults": sdk.SentAs(("adults",), "with the guests of whom nothing is said", otherwise=_IN_NOTES),
         "numberOfChildren": sdk.SentAs(("children",)),
-        "numberOfInfants": sdk.InNotes(),
-        "numberOfPets": sdk.InNotes(),
+        "numberOfInfants": _IN_NOTES,
+        "numberOfPets": _IN_NOTES,
         "notes": sdk.SentAs(("notes",)),
         "comments": sdk.SentAs(("comments.content",), "a comment of its own"),
         "status": sdk.LeftOut("not needed: every reservation sent is booked", lost=False),
-        "morChannel": sdk.InNotes(),
+        "morChannel": _IN_NOTES,
         "guest.name": sdk.SentAs(("fullname",)),
-        "guest.firstName": sdk.SentAs(
-            ("firstname", "fullname"), "together with the last name", otherwise=sdk.InNotes()
-        ),
-        "guest.lastName": sdk.SentAs(("lastname", "fullname"), "together with the first name", otherwise=sdk.InNotes()),
+        "guest.firstName": sdk.SentAs(("firstname", "fullname"), "together with the last name", otherwise=_IN_NOTES),
+        "guest.lastName": sdk.SentAs(("lastname", "fullname"), "together with the first name", otherwise=_IN_NOTES),
         "guest.email": sdk.SentAs(("email",), "in the place of a name, too, if there is none"),
         "guest.phone": sdk.SentAs(("phones.number",)),
         **{f"guest.address.{name}": sdk.SentAs((theirs,)) for name, theirs in _ADDRESS.items()},
         "guest.address.country": sdk.SentAs(("country_code",), otherwise=_NO_COUNTRY_CODE),
         "totalPrice": sdk.SentAs(("final_price",)),
         "currency": sdk.SentAs(("currency",)),
-        "paymentProviderKey": sdk.InNotes(),
-        "paymentProviderId": sdk.InNotes(),
-        "transactionId": sdk.InNotes(),
-        "promotionCode": sdk.InNotes(),
+        "paymentProviderKey": _IN_NOTES,
+        "paymentProviderId": _IN_NOTES,
+        "transactionId": _IN_NOTES,
+        "promotionCode": _IN_NOTES,
         **{f"cardDetails.{name}": _NO_CARD for name in _CARD},
     },
     notes="comments.content",
@@ -142,11 +133,11 @@ FIELDS: Final = sdk.FieldTable(
 _STRICT: Final[Mapping[str, sdk.Fate]] = {
     "propertyId": sdk.SentAs(("rental_id",)),
     "roomId": sdk.SentAs(("rental_id",), "is the property", otherwise=_NO_ROOMS),
-    "guest.name": sdk.SentAs(("firstname", "lastname"), "where these are missing", otherwise=sdk.InNotes()),
+    "guest.name": sdk.SentAs(("firstname", "lastname"), "where these are missing", otherwise=_IN_NOTES),
     "guest.firstName": sdk.SentAs(("firstname",)),
     "guest.lastName": sdk.SentAs(("lastname",)),
     "guest.phone": sdk.SentAs(("phone_number",)),
-    **{f"guest.address.{name}": sdk.InNotes() for name in _ADDRESS},
+    **{f"guest.address.{name}": _IN_NOTES for name in _ADDRESS},
 }
 _NOTED: Final[Mapping[str, sdk.Fate]] = {
     "transactionId": sdk.InNotes(also=("payments.transaction_id",)),
@@ -154,7 +145,7 @@ _NOTED: Final[Mapping[str, sdk.Fate]] = {
 }
 _STRICT_AND_NOTED: Final[Mapping[str, sdk.Fate]] = {
     "guest.name": sdk.SentAs(
-        ("firstname", "lastname", "fullname"), "where the others are missing", otherwise=sdk.InNotes()
+        ("firstname", "lastname", "fullname"), "where the others are missing", otherwise=_IN_NOTES
     ),
     "guest.firstName": sdk.SentAs(("firstname", "fullname")),
     "guest.lastName": sdk.SentAs(("lastname", "fullname")),

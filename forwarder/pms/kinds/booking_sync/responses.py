@@ -16,9 +16,8 @@ from forwarder.pms.mapping.access import Auth, Credentials
 MEDIA_TYPE: Final = b"application/vnd.api+json"
 _API: Final = "/api/v3"
 _PARTS_OF_A_CREDENTIAL: Final = 3
-_AUTH: Final = Auth.model_validate(
-    {"form": "oauth", "oauth": {"grant": "refresh_token", "tokenUrl": "{base}/oauth/token"}}
-)
+_OAUTH: Final = {"grant": "refresh_token", "tokenUrl": "{base}/oauth/token"}
+_AUTH: Final = Auth.model_validate({"form": "oauth", "oauth": _OAUTH})
 
 
 class BookingSyncApi:
@@ -204,9 +203,8 @@ def errors_in(response: sdk.Response) -> dict[str, str]:
     errors = body.get("errors", body)
     if not isinstance(errors, dict):
         return {}
-    return {
-        str(field): ", ".join(map(str, said)) if isinstance(said, list) else str(said) for field, said in errors.items()
-    }
+    each = ((str(field), said if isinstance(said, list) else [said]) for field, said in errors.items())
+    return {field: ", ".join(map(str, said)) for field, said in each}
 
 
 def refusal_in(response: sdk.Response) -> tuple[str, str]:
