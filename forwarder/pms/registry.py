@@ -52,10 +52,6 @@ class Registry:
     origins: Mapping[str, str] = field(default_factory=dict)
     not_loaded: Sequence[NotLoaded] = ()
 
-    def missing(self, kind: str) -> str:
-        message = f"There is no PMS kind {kind!r}; there are {', '.join(sorted(self.kinds))}."
-        return " ".join([message, *(f"The {fault}." for fault in self.not_loaded if fault.kind == kind)])
-
 
 def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
     """The built-in kinds, not yet loaded, and those of every distribution on the path. Imports what the entry points name; raises
@@ -141,7 +137,8 @@ def check_options(kind: str, options: Mapping[str, Any], registry: Registry | No
     """Raises `UnknownKind`, and `BadOptions` where an account of that kind cannot have these."""
     registry = registry or registered()
     if kind not in registry.kinds:
-        raise UnknownKind(registry.missing(kind))
+        known = f"There is no PMS kind {kind!r}; there are {', '.join(sorted(registry.kinds))}."
+        raise UnknownKind(" ".join([known, *(f"The {fault}." for fault in registry.not_loaded if fault.kind == kind)]))
     try:
         registry.kinds[kind].options.model_validate(options)
     except ValidationError as error:

@@ -10,7 +10,7 @@ import structlog
 from pydantic_core import to_json
 
 from forwarder.pms import sdk
-from forwarder.pms.mapping.adapter import MappedAdapter
+from forwarder.pms.mapping.adapter import Failure, MappedAdapter
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked
@@ -64,9 +64,7 @@ class CloudbedsAdapter(MappedAdapter):
             return sdk.InDoubt("pms_still_working", "The booking is made, and the property has yet to confirm it.")
         return super().read(response, booking)
 
-    def _ruled(
-        self, rule: Rule, response: sdk.Response, body: object, booking: sdk.Booking
-    ) -> sdk.Rejected | sdk.Deferred | sdk.InDoubt:
+    def _ruled(self, rule: Rule, response: sdk.Response, body: object, booking: sdk.Booking) -> Failure:
         """A property that the account's options name is the account's mistake."""
         if rule.becomes == "property_not_found" and "propertyId" in self._settings:
             rule = rule.model_copy(update={"becomes": "unauthorized"})

@@ -55,10 +55,6 @@ class OAuth(Table):
     usable_after_seconds: Annotated[float, Field(ge=0, le=10)] = 0.0
     """How long to wait before a new token is used."""
 
-    @property
-    def min_seconds(self) -> float:
-        return 0.0 if self.tokens_per_day is None else _DAY_SECONDS / self.tokens_per_day
-
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if not self.ended.status:
@@ -147,12 +143,9 @@ class Credentials:
             base = connection.base_url.rstrip("/")
             self._url = token_url or oauth.token_url.replace("{base}", base).replace("{host}", _origin(base))
             whose = (connection.account_id, connection.grants)
-            life = oauth.min_seconds
+            life = 0.0 if oauth.tokens_per_day is None else _DAY_SECONDS / oauth.tokens_per_day
             self._authorization = sdk.Authorization(*whose, clock, self._ask, ended=ended, min_seconds=life)
-
-    @property
-    def renews(self) -> bool:
-        return self._authorization is not None
+        self.renews = self._authorization is not None
 
     async def send(self, request: sdk.Request, send: sdk.Send) -> sdk.Response:
         """The response to `request`, authenticated. Raises what `send` raises, and `NotSent` for an unusable credential."""

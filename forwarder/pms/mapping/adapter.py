@@ -27,6 +27,8 @@ _MEANINGS: Final = {meaning.name.lower(): meaning for meaning in sdk.Meaning}
 _REFUSED_BY_WORDS: Final = {"pms_refused", "room_unavailable"}
 _STAND_IN_ID: Final = "THE-PMS-ID"
 
+Failure = sdk.Rejected | sdk.Deferred | sdk.InDoubt
+
 
 class MappedAdapter:
     """An account of the PMS that `mapping` describes. `settings`: its values for the mapping's options; `token_url`: replaces the
@@ -45,7 +47,7 @@ class MappedAdapter:
         self._requests = Requests(mapping, connection.base_url.rstrip("/"), self._settings)
         self.table = self._requests.table
         self._clock = clock
-        self._auth = mapping.auth_for(self._settings)
+        self._auth = next(one for one in mapping.auth if one.only_if.items() <= self._settings.items())
         self._credentials = Credentials(self._auth, connection, clock, ended=self._has_ended, token_url=token_url)
 
     @property
@@ -336,7 +338,7 @@ class MappedAdapter:
             raise sdk.NotSent("mapping_does_not_fit", str(misfit)) from misfit
         return answers.answer_to(self._mapping, operation, await self._credentials.send(request, send))
 
-    def _failed(self, answer: answers.Answer, booking: sdk.Booking) -> sdk.Rejected | sdk.Deferred | sdk.InDoubt:
+    def _failed(self, answer: answers.Answer, booking: sdk.Booking) -> Failure:
         match answer.meaning:
             case Rule() as rule:
                 return self._ruled(rule, answer.response, answer.body, booking)
@@ -375,9 +377,7 @@ class MappedAdapter:
         read = (text for path in rule.matches for text in texts_at(body, path))
         return sdk.never_a_no(" ".join([self.words(body), *read]))
 
-    def _ruled(
-        self, rule: Rule, response: sdk.Response, body: object, booking: sdk.Booking
-    ) -> sdk.Rejected | sdk.Deferred | sdk.InDoubt:
+    def _ruled(self, rule: Rule, response: sdk.Response, body: object, booking: sdk.Booking) -> Failure:
         said, code = self.words(body), rule.becomes
         meaning = self._meaning(rule, body)
         if meaning is not None and code in _REFUSED_BY_WORDS and is_ambiguous(response.status_code):

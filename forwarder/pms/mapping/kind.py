@@ -26,16 +26,12 @@ class MappedKind(sdk.Kind):
 
 
 @cache
-def shipped(name: str) -> MappedKind:
+def shipped(kind: str) -> MappedKind:
     """The kind of that name. Raises `DocumentFault` for a mistake in this distribution."""
     try:
-        return kind_of(load_document(page_text(name), PmsMapping))
+        mapping = load_document(page_text(kind), PmsMapping)
     except DocumentFault as fault:
-        raise DocumentFault([f"{name}.yaml, {one}" for one in fault.faults]) from fault
-
-
-def kind_of(mapping: PmsMapping) -> MappedKind:
-    """The kind that `mapping` describes."""
+        raise DocumentFault([f"{kind}.yaml, {one}" for one in fault.faults]) from fault
     fields: dict[str, Any] = {}
     for name, option in mapping.options.items():
         value = option.type_of_value()

@@ -194,7 +194,7 @@ class PmsMapping(parts.Table):
             raise parts.nonsense(
                 "find: needs reservation.reference and reservation.status, to know ours and what became of it"
             )
-        if not self.create.carries_reference:
+        if not self.create.reference_in_notes and "reference" not in self.create.sent:
             raise parts.nonsense("find: what is created must carry our `reference`, or it can never be found")
         if self.create.reference_in_notes and find.match != "text":
             raise parts.nonsense("find: a reference that is in the notes is found by `match: text`")
@@ -274,9 +274,6 @@ class PmsMapping(parts.Table):
         """Whether the source of something about creating or finding reservations is unknown."""
         unknown = [path for statement in self.evidence if statement.by == "unknown" for path in statement.of]
         return any(path.split(".")[0] in ("create", "confirm", "find", "reservation") for path in unknown)
-
-    def auth_for(self, settings: Mapping[str, Any]) -> Auth:
-        return next(one for one in self.auth if all(settings.get(name) == value for name, value in one.only_if.items()))
 
     def with_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """An account's options, with defaults for those that it does not set."""

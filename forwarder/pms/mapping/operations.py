@@ -140,10 +140,6 @@ class Create(_Make):
     reference_in_notes: bool = False
     """Whether the first line of the notes is our reference."""
 
-    @property
-    def carries_reference(self) -> bool:
-        return self.reference_in_notes or "reference" in self.sent
-
     @model_validator(mode="after")
     def _refers_to_its_own(self) -> Self:
         if (PMS_GUEST_ID in self.sent) != (self.guest is not None):

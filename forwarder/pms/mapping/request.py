@@ -31,6 +31,9 @@ _MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-
 
 # --- the field table ---
 
+_Targets = dict[str, dict[str, Source | None]]
+"""Our fields → the PMS's names that each is sent under, with their sources (None in the path)."""
+
 
 def table_of(mapping: PmsMapping, other_room: str = "room_not_found") -> sdk.FieldTable:
     """The field table of accounts with that mapping. `other_room`: the code of the refusal of a room that is not the property,
@@ -47,9 +50,7 @@ def table_of(mapping: PmsMapping, other_room: str = "room_not_found") -> sdk.Fie
     return table.but({"roomId": sdk.SentAs(of_the_property, "is the property", otherwise=refused)})
 
 
-def _fate(
-    name: str, create: Create, targets: Mapping[str, Mapping[str, Source | None]], rest: sdk.InNotes | sdk.LeftOut
-) -> sdk.Fate:
+def _fate(name: str, create: Create, targets: _Targets, rest: sdk.InNotes | sdk.LeftOut) -> sdk.Fate:
     ours = name.replace(*_CARD)
     if ours in targets:
         return _sent(ours, targets[ours], rest, create)
@@ -106,13 +107,12 @@ def _how(source: Source, ours: str) -> str:
     return {"hour": "the hour", "country": "as a code"}.get(source.written or "", "")
 
 
-def _in_full(targets: Mapping[str, Mapping[str, Source | None]]) -> bool:
+def _in_full(targets: _Targets) -> bool:
     return any(source is None or _NAME in source.field for source in targets.get(_NAME, {}).values())
 
 
-def _targets(create: Create) -> dict[str, dict[str, Source | None]]:
-    """Our fields → the PMS's names that each is sent under, with their sources (None in the path)."""
-    targets: dict[str, dict[str, Source | None]] = {}
+def _targets(create: Create) -> _Targets:
+    targets: _Targets = {}
     for _, in_path in placeholders(create.path):
         if in_path is not None:
             targets.setdefault(in_path, {})["path"] = None
@@ -298,10 +298,10 @@ class Requests:
         """The fields that are sent incompletely, each with what the notes say in place of its value."""
         unfit: dict[str, str | None] = dict.fromkeys(self._targeted - said - _OWN_WORDS)
         if self._in_full:
-            name = booking.guest_name.split()
-            unfit |= dict.fromkeys(
-                part for part in _OF_A_NAME - said if not set(str(value_of(booking, part)).split()) <= set(name)
-            )
+            whole = set(booking.guest_name.split())
+            for part in _OF_A_NAME - said:
+                if not set(str(value_of(booking, part)).split()) <= whole:
+                    unfit[part] = None
         elif self._derived & {"guest.first", "guest.last"}:
             unfit |= sdk.first_and_last(booking)[2]
         if "guests.children" in self._derived:

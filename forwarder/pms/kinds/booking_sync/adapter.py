@@ -82,7 +82,7 @@ class BookingSyncAdapter:
             return quote
         made: responses.SyncBooking | sdk.Outcome
         if self._options.strict_bookings:
-            body = requests.strict_booking_body(booking, self._options, self.fields, quote)
+            body = requests.strict_booking_body(booking, self._options, quote)
             made = await self._book("strict_bookings", body, booking, send)
         elif (cards := self._options.secure_payments) is not None and _charges_card(booking):
             if _cents(booking) is None:  # before anything is held
@@ -145,7 +145,7 @@ class BookingSyncAdapter:
         client_id = responses.only_id_in(response, "clients") if response.status_code == HTTPStatus.CREATED else None
         if client_id is None:
             return sdk.harmless(self._api.unexpected(response))
-        body = requests.booking_body(booking, client_id, self._options, self.fields, quote, held_until)
+        body = requests.booking_body(booking, client_id, self._options, quote, held_until)
         status = "Booked" if held_until is None else "Tentative"
         return await self._book(f"rentals/{rental}/bookings", body, booking, send, status)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
@@ -153,8 +154,9 @@ _STRICT_AND_NOTED: Final[Mapping[str, sdk.Fate]] = {
 }
 
 
+@lru_cache(maxsize=256)
 def table_for(options: BookingSyncOptions) -> sdk.FieldTable:
-    """The table of an account that is set so."""
+    """The table of an account that is set so. Cached: each push has an adapter of its own."""
     changes: dict[str, sdk.Fate] = dict(_STRICT) if options.strict_bookings else {}
     if options.record_payments:
         changes |= _NOTED if not options.strict_bookings else {**_NOTED, **_STRICT_AND_NOTED}
@@ -166,9 +168,7 @@ def table_for(options: BookingSyncOptions) -> sdk.FieldTable:
     return FIELDS.but(changes) if changes else FIELDS
 
 
-def _comments(
-    booking: sdk.Booking, table: sdk.FieldTable, options: BookingSyncOptions, people: sdk.Headcount
-) -> list[dict[str, str]]:
+def _comments(booking: sdk.Booking, options: BookingSyncOptions, people: sdk.Headcount) -> list[dict[str, str]]:
     """The caller's comment, and one that says in plain words what BookingSync has no field for."""
     fields, guest = booking.fields, booking.guest
     unfit = {**people.unfit, **sdk.country_code(booking)[1]}
@@ -186,7 +186,7 @@ def _comments(
         transaction = fields.get("transactionId")
         paid = transaction and fields.get("morChannel") == "SELF"
         unfit["transactionId"] = f"{transaction}, paid with the booking" if paid else None
-    contents = (fields.get("comments"), "\n".join(table.lines(booking, unfit)))
+    contents = (fields.get("comments"), "\n".join(table_for(options).lines(booking, unfit)))
     return [{"content": content} for content in contents if content]
 
 
@@ -279,25 +279,18 @@ def address_of(booking: sdk.Booking) -> dict[str, Any]:
 
 
 def booking_body(
-    booking: sdk.Booking,
-    client_id: int,
-    options: BookingSyncOptions,
-    table: sdk.FieldTable,
-    quote: Quote | None,
-    held_until: datetime | None,
+    booking: sdk.Booking, client_id: int, options: BookingSyncOptions, quote: Quote | None, held_until: datetime | None
 ) -> bytes:
     """The booking of a client that there is. With `held_until` it is tentative, and ends by itself at that moment."""
     held: dict[str, Any] = {"booked": True}
     if held_until is not None:
         held = {"booked": False, "tentative_expires_at": f"{held_until:%Y-%m-%dT%H:%M:%SZ}"}
-    stay, price, texts = _asked(booking, options, table, quote)
+    stay, price, texts = _asked(booking, options, quote)
     body = {**stay, **held, "client_id": client_id, "source_id": options.source_id, **price, **texts}
     return to_json({"bookings": [given(body)]})
 
 
-def strict_booking_body(
-    booking: sdk.Booking, options: BookingSyncOptions, table: sdk.FieldTable, quote: Quote | None
-) -> bytes:
+def strict_booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None) -> bytes:
     """The client and the booking in one. Documented nowhere: the form is the one of the recorded traffic, and `external_reference`
     and what else a booking has is added to it."""
     guest = booking.guest
@@ -310,7 +303,7 @@ def strict_booking_body(
         "phone_number": str(guest.get("phone") or ""),
         "country_code": sdk.country_code(booking)[0],
     }
-    stay, price, texts = _asked(booking, options, table, quote)
+    stay, price, texts = _asked(booking, options, quote)
     body = {
         "rental_id": int(booking.property_id) if booking.property_id.isdecimal() else booking.property_id,
         **stay,
@@ -323,9 +316,7 @@ def strict_booking_body(
     return to_json({"bookings": [given(body)]})
 
 
-def _asked(
-    booking: sdk.Booking, options: BookingSyncOptions, table: sdk.FieldTable, quote: Quote | None
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def _asked(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None) -> list[dict[str, Any]]:
     """The stay, the price and the texts, which both forms have. Moments are in the rental's own time, as BookingSync reads and
     shows it."""
     people, fields = sdk.headcount(booking, infants_are_children=False), booking.fields
@@ -355,9 +346,9 @@ def _asked(
         "notes": fields.get("notes"),
         "expected_checkin_time": checkin,
         "expected_checkout_time": checkout,
-        "comments": _comments(booking, table, options, people),
+        "comments": _comments(booking, options, people),
     }
-    return stay, price, texts
+    return [stay, price, texts]
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:
