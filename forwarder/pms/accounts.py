@@ -80,7 +80,6 @@ def is_encrypted(base_url: str, options: Mapping[str, Any]) -> bool:
 
 # --- built-in kinds ---
 
-
 _PLACE: Final = files("forwarder.pms").joinpath("kinds")
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

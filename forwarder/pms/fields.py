@@ -222,7 +222,6 @@ class FieldTable:
 
 # --- guests ---
 
-
 _CODE = re.compile(r"[A-Z]{2}")
 _BETWEEN = re.compile(r"[^a-z0-9]+")
 _OTHER_CODES = {"UK": "GB", "EL": "GR"}

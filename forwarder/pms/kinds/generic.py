@@ -41,7 +41,6 @@ _NO_LONGER_THERE = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
 _NO = {"REJECTED", "REFUSED", "DECLINED"}
 _CANCELLED = {"CANCELLED", "CANCELED"}
 
-
 FIELDS: Final = sdk.FieldTable({name: sdk.SentAs((name,)) for name in sdk.SPECIFIED}, notes="notes")
 """The open contract takes a request unchanged."""
 

@@ -28,7 +28,6 @@ from forwarder.reservation.request import (
 
 _STEP = re.compile(r"[^.\x00-\x20]{1,128}")
 
-
 MISSING: Final = object()
 """The result of a path that leads nowhere, not even to null."""
 

@@ -285,8 +285,7 @@ class Echo:
         return len(emails) > 1 and all(emails) and emails[0] != emails[1]
 
 
-# --- cards ---
-
+# --- the last step of an outcome: without card numbers and security codes ---
 
 O = TypeVar("O", bound=Confirmed | Rejected | Deferred | InDoubt | Absent | Cancelled)  # noqa: E741 - an outcome
 
