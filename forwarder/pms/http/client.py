@@ -30,7 +30,6 @@ from forwarder.pms.http.response import (
     Response,
     hold_off_asked,
     invalid_address,
-    may_ask_for_pause,
 )
 from forwarder.pms.port import UNPACED, Pace
 from forwarder.process.clock import Clock
@@ -290,7 +289,7 @@ class PmsClient:
                 error.status = 0 if request.method == "GET" else error.status
                 raise
             else:
-                if may_ask_for_pause(response) and (seconds := hold_off_asked(response, self._clock.now())) > 0.0:
+                if (seconds := hold_off_asked(response, self._clock.now())) > 0.0:
                     pace.hold_off(seconds)
                 if len(response.content) > MAX_RESPONSE_BYTES:
                     detail = f"The PMS answered with more than {MAX_RESPONSE_BYTES} bytes."

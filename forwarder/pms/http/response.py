@@ -188,14 +188,12 @@ def bounded(seconds: float) -> float:
     return min(max(seconds, 0.0), MAX_WAIT_SECONDS)
 
 
-def may_ask_for_pause(response: Response) -> bool:
-    """Whether there is anything in it by which a PMS asks for a pause; nearly always there is not."""
-    return response.status_code in _BUSY or not _NAMES.isdisjoint([name.lower() for name, _ in response.headers])
-
-
 def hold_off_asked(response: Response, now: datetime) -> float:
     """Seconds until the PMS takes requests again, at most `MAX_WAIT_SECONDS`; 0.0 where it asks for no pause."""
-    asked = (retry_after(response, now) or 0.0) if response.status_code in _BUSY else 0.0
+    is_busy = response.status_code in _BUSY
+    if not is_busy and _NAMES.isdisjoint([name.lower() for name, _ in response.headers]):  # as nearly always
+        return 0.0
+    asked = (retry_after(response, now) or 0.0) if is_busy else 0.0
     headers: dict[bytes, bytes] = {}
     for name, text in response.headers:
         if (known := name.lower()) in _NAMES:

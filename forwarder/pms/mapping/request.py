@@ -168,9 +168,7 @@ class Requests:
     sent."""
 
     def __init__(self, mapping: PmsMapping, base_url: str, settings: Mapping[str, Any]) -> None:
-        self._mapping = mapping
-        self.base_url = base_url
-        self._settings = settings
+        self._mapping, self.base_url, self._settings = mapping, base_url, settings
         self.table = table_of(mapping)
         self._notes = notes_field(mapping.create)
         guest = mapping.create.guest
@@ -181,6 +179,12 @@ class Requests:
         self._targeted = {said for ours in sent for said in DERIVED.get(ours, (ours,))}
         self._derived = sent & DERIVED.keys()
         self._in_full = _in_full(_targets(mapping.create))
+        headers = {"accept": "application/json"}
+        for name, given in mapping.headers.items():
+            value = settings.get(given.option) if isinstance(given, FromOption) else given
+            if value is not None:
+                headers[name.lower()] = as_text(value)
+        self._headers = [(name.encode(), text.encode()) for name, text in headers.items()]
 
     def build(self, operation: Operation, asked: Asked) -> sdk.Request:
         """Raises `DoesNotFit`."""
@@ -202,21 +206,12 @@ class Requests:
         elif operation.body:
             whole = assembled(self.values(operation, asked))
             content = to_json([whole] if isinstance(operation, Create) and operation.as_list else whole)
-        headers = self._headers(operation, asked)
+        headers = list(self._headers)
+        if isinstance(operation, Create) and operation.key_header is not None:
+            headers.append((operation.key_header.encode(), asked.booking.reference.encode()))
         if content:
             headers.append((b"Content-Type", _MEDIA_TYPES[operation.encoding]))
         return sdk.Request(operation.method, self.base_url + path, headers, content, query=urlencode(query))
-
-    def _headers(self, operation: Operation, asked: Asked) -> list[tuple[bytes, bytes]]:
-        named = {"accept": "application/json"}
-        for name, given in self._mapping.headers.items():
-            value = self._settings.get(given.option) if isinstance(given, FromOption) else given
-            if value is not None:
-                named[name.lower()] = as_text(value)
-        headers = [(name.encode(), text.encode()) for name, text in named.items()]
-        if isinstance(operation, Create) and operation.key_header is not None:
-            headers.append((operation.key_header.encode(), asked.booking.reference.encode()))
-        return headers
 
     def values(self, operation: Operation, asked: Asked) -> Mapping[str, Any]:
         """The values of the body, by the PMS's names. Raises `DoesNotFit`."""
