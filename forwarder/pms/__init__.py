@@ -1,1 +1,1 @@
-"""SEAM: property management systems. Stages import `port` and `traits`; `assembly` opens the `directory` of adapters behind it."""
+"""SEAM: property management systems. Stages import `port` and `accounts`; `assembly` opens the `directory` of adapters."""

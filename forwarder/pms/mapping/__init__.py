@@ -1,1 +1,1 @@
-"""Kind `generic` by a declarative mapping: what speaks by one. What a mapping may say is in `format`, a kind by it in `kind`."""
+"""PMSs that a declarative mapping describes: what a mapping may say is in `model`, the adapter that speaks by one in `adapter`."""

@@ -142,7 +142,7 @@ class BookingSyncAdapter:
         response = await self._api.ask_safely(send, "POST", "clients", requests.client_body(booking))
         if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY:
             return sdk.refusal(booking, "guest_refused", responses.refusal_in(response)[1])
-        client_id = responses.only_id_in(response, "clients") if response.status_code == HTTPStatus.CREATED else None
+        client_id = responses.only_id_in(response, "clients")
         if client_id is None:
             return sdk.harmless(self._api.unexpected(response))
         body = requests.booking_body(booking, client_id, self._options, quote, held_until)
@@ -199,9 +199,8 @@ class BookingSyncAdapter:
         if shown.status_code != HTTPStatus.NOT_FOUND:
             return sdk.harmless(self._api.unexpected(shown))
         rental = await self._api.ask_safely(send, "GET", f"rentals/{sdk.path_segment(booking.property_id)}")
-        is_there = (
-            rental.status_code == HTTPStatus.OK and str(responses.only_id_in(rental, "rentals")) == booking.property_id
-        )
+        rental_id = responses.only_id_in(rental, "rentals", HTTPStatus.OK)
+        is_there = rental_id is not None and str(rental_id) == booking.property_id
         return sdk.Cancelled() if is_there else sdk.harmless(self._api.unexpected(response))
 
     # --- cards ---
@@ -239,9 +238,7 @@ class BookingSyncAdapter:
         body = _payment(booking, kind="instant-booking", **gateway)
         try:
             response = await self._api.ask_safely(send, "POST", f"bookings/{held.id}/payments", body)
-            payment_id = (
-                responses.only_id_in(response, "payments") if response.status_code == HTTPStatus.CREATED else None
-            )
+            payment_id = responses.only_id_in(response, "payments")
             if payment_id is None:
                 said = sdk.discreet(_listed(responses.errors_in(response)), booking) or "no reason given"
                 detail = f"BookingSync takes no payment for the booking (HTTP {response.status_code}): {said}."

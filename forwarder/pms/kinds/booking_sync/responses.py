@@ -180,10 +180,10 @@ class _Bookings(BaseModel, extra="allow"):
     bookings: list[SyncBooking]
 
 
-def only_id_in(response: sdk.Response, name: str) -> int | None:
-    """The id of the one resource under `name` in the body; None for any other body."""
+def only_id_in(response: sdk.Response, name: str, status: int = HTTPStatus.CREATED) -> int | None:
+    """The id of the one resource under `name` in the body; None for any other body or status."""
     match (sdk.read_object(response) or {}).get(name):
-        case [{"id": int() as found}] if not isinstance(found, bool):
+        case [{"id": int() as found}] if response.status_code == status and not isinstance(found, bool):
             return found
     return None
 
