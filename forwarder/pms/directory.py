@@ -14,69 +14,47 @@ from msgspec import Struct, structs
 from pydantic_core import from_json, to_json
 
 from forwarder.observability.tracing.tracer import Kind, Span, Tracer, ending
+from forwarder.pms import sdk
 from forwarder.pms.accounts import Plaintext, is_encrypted
-from forwarder.pms.adapter import Adapter, BatchAdapter, limits_of
+from forwarder.pms.adapter import limits_of
 from forwarder.pms.auth import SharedGrantKeeper
-from forwarder.pms.http.client import PmsClient, PushPolicy, Request, Reuse, Send, Transport, always
+from forwarder.pms.http.client import PmsClient, PushPolicy, Reuse, Transport, always
 from forwarder.pms.http.connect import trust_of
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
-from forwarder.pms.http.outcomes import harmless, is_yes, not_understood, outcome_of, read_again, read_words
-from forwarder.pms.http.response import NoResponse, NotSent, Response
-from forwarder.pms.port import (
-    SEARCH_UNPROVEN,
-    SYSTEM_TLS,
-    AccountConnection,
-    Capabilities,
-    Limits,
-    Pace,
-    Pms,
-    PmsDirectory,
-)
+from forwarder.pms.http.outcomes import is_yes, read_again, read_words
+from forwarder.pms.port import SEARCH_UNPROVEN, SYSTEM_TLS, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.pms.responses.record import clean
-from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import (
-    Absent,
-    AnyOutcome,
-    CancelOutcome,
-    Confirmed,
-    Deferred,
-    InDoubt,
-    LookupOutcome,
-    Outcome,
-    Rejected,
-    describe,
-)
+from forwarder.reservation.outcome import AnyOutcome, describe
 from forwarder.reservation.parsing import number
 from forwarder.reservation.reference import AS_IT_IS
 
 
-def _not_encrypted(what: str) -> NotSent:
+def _not_encrypted(what: str) -> sdk.NotSent:
     wanted = "the base URL, and every address among the options, must be https."
-    return NotSent("pms_not_encrypted", f"{what} by plain http to another machine: {wanted}")
+    return sdk.NotSent("pms_not_encrypted", f"{what} by plain http to another machine: {wanted}")
 
 
-async def _refuse(_: Request) -> Response:
+async def _refuse(_: sdk.Request) -> sdk.Response:
     raise _not_encrypted("No credential and no reservation is sent")
 
 
-R = TypeVar("R", bound=Outcome | LookupOutcome | CancelOutcome)
+R = TypeVar("R", bound=sdk.Outcome | sdk.LookupOutcome | sdk.CancelOutcome)
 
 _ONE_ID: Final = "The PMS gave several reservations of one request the same id."
-_SHARED: Final = InDoubt("pms_answer_not_understood", _ONE_ID, made=True)
+_SHARED: Final = sdk.InDoubt("pms_answer_not_understood", _ONE_ID, made=True)
 
 
 class LastResponse:
     """Keeps the last request of a push, and its response unless that was a GET's. The push sends its requests with `send`."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: sdk.Send) -> None:
         self._send = send
         self.sent = b""
-        self.response: Response | None = None
+        self.response: sdk.Response | None = None
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: sdk.Request) -> sdk.Response:
         self.sent, self.response = request.content, None
         response = await self._send(request)
         self.response = None if request.method == "GET" else response
@@ -91,7 +69,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
     Creates use the account's kept connections, if it may keep any. Look-ups and cancellations use new ones: nothing in the answer
     "there is none" shows whose it is."""
 
-    adapter: Adapter
+    adapter: sdk.Adapter
     client: PmsClient
     pace: Pace
     owner: str | None
@@ -102,16 +80,16 @@ class ConnectedPms(Struct, frozen=True, eq=False):
     held: Callable[[], bool] = always
 
     @property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> sdk.Capabilities:
         return self.adapter.capabilities
 
     def while_held(self, held: Callable[[], bool]) -> "ConnectedPms":
         return structs.replace(self, held=held)
 
-    async def create(self, booking: Booking) -> Outcome:
+    async def create(self, booking: sdk.Booking) -> sdk.Outcome:
         return await self._recorded("create", booking, self._create)
 
-    async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
+    async def create_many(self, bookings: Sequence[sdk.Booking]) -> Sequence[sdk.Outcome]:
         """Each has a span in its own trace. The requests, which are for all, are in the first's, to which the others are linked."""
         if self.tracer is None:
             return await self._create_many(bookings)
@@ -125,13 +103,13 @@ class ConnectedPms(Struct, frozen=True, eq=False):
                 _note(span, outcome)
             return outcomes
 
-    async def find(self, booking: Booking) -> LookupOutcome:
+    async def find(self, booking: sdk.Booking) -> sdk.LookupOutcome:
         return await self._recorded("find", booking, self._find)
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
+    async def cancel(self, booking: sdk.Booking, pms_reservation_id: str) -> sdk.CancelOutcome:
         return await self._recorded("cancel", booking, partial(self._cancel, pms_reservation_id))
 
-    async def _recorded(self, action: str, booking: Booking, ask: Callable[[Booking], Awaitable[R]]) -> R:
+    async def _recorded(self, action: str, booking: sdk.Booking, ask: Callable[[sdk.Booking], Awaitable[R]]) -> R:
         if self.tracer is None:
             return await ask(booking)
         span = self._span(self.tracer, action, booking)
@@ -140,85 +118,87 @@ class ConnectedPms(Struct, frozen=True, eq=False):
             _note(span, outcome)
             return outcome
 
-    def _span(self, tracer: Tracer, action: str, booking: Booking, links: Sequence[str] = ()) -> Span:
+    def _span(self, tracer: Tracer, action: str, booking: sdk.Booking, links: Sequence[str] = ()) -> Span:
         attributes = {**self.about, "forwarder.request_id": booking.reference, "forwarder.action": action}
         return tracer.start(f"push {action}", Kind.INTERNAL, booking.trace, attributes, links=links)
 
-    async def _create(self, booking: Booking) -> Outcome:
+    async def _create(self, booking: sdk.Booking) -> sdk.Outcome:
         if booking.card is not None and self.bears is not Plaintext.EVERYTHING:
-            return outcome_of(_not_encrypted("A card is not sent"))
+            return sdk.outcome_of(_not_encrypted("A card is not sent"))
         reuse, named, sent = Reuse(self.owner, self.trust), False, self._sent(booking)
         said = LastResponse(self._send(reuse, booking))
-        outcome: Outcome
+        outcome: sdk.Outcome
         try:
             outcome = await self.adapter.create(sent, said.send)
-            named = isinstance(outcome, Confirmed) and outcome.named
-        except (NotSent, NoResponse) as failure:
-            outcome = outcome_of(failure)
+            named = isinstance(outcome, sdk.Confirmed) and outcome.named
+        except (sdk.NotSent, sdk.NoResponse) as failure:
+            outcome = sdk.outcome_of(failure)
         except FAULTS as error:
             if said.response is None or not is_yes(said.response.status_code):
                 raise
             contained(Where.ADAPTER, error, action="create", request_id=booking.reference)
-            outcome = not_understood(said.response)  # which is never created again
+            outcome = sdk.not_understood(said.response)  # which is never created again
         finally:
             reuse.end(keep=named)
         outcome = read_again(outcome, said.response, sent.reference, said.sent)
         return await self._checked(outcome, booking, sent, reused=reuse.reused)
 
-    async def _checked(self, outcome: Outcome, booking: Booking, sent: Booking, *, reused: bool = False) -> Outcome:
+    async def _checked(
+        self, outcome: sdk.Outcome, booking: sdk.Booking, sent: sdk.Booking, *, reused: bool = False
+    ) -> sdk.Outcome:
         """`outcome` by what holds for every kind. `sent`: `booking` as the adapter had it."""
         names_it = reused or self.adapter.capabilities.names_reference
-        if isinstance(outcome, Confirmed) and not outcome.named and names_it:
+        if isinstance(outcome, sdk.Confirmed) and not outcome.named and names_it:
             detail = "The PMS answered without our reference, which it always names."
-            outcome = InDoubt("pms_reference_missing", detail, None, True, outcome.pms_reservation_id)  # noqa: FBT003
-        if isinstance(outcome, Rejected) and sent is not booking:
-            outcome = Rejected(replace(outcome.problem, request_id=booking.reference))
+            outcome = sdk.InDoubt("pms_reference_missing", detail, None, True, outcome.pms_reservation_id)  # noqa: FBT003
+        if isinstance(outcome, sdk.Rejected) and sent is not booking:
+            outcome = sdk.Rejected(replace(outcome.problem, request_id=booking.reference))
         return await clean(outcome, sent)
 
-    def _sent(self, booking: Booking) -> Booking:
+    def _sent(self, booking: sdk.Booking) -> sdk.Booking:
         """With the reference in the form that the PMS keeps."""
         form = self.adapter.capabilities.reference_form
         return booking if form is AS_IT_IS else replace(booking, reference=form.of(booking.reference))
 
-    async def _create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
-        if not isinstance(self.adapter, BatchAdapter):
+    async def _create_many(self, bookings: Sequence[sdk.Booking]) -> Sequence[sdk.Outcome]:
+        if not isinstance(self.adapter, sdk.BatchAdapter):
             return [await self._create(booking) for booking in bookings]
         if self.bears is not Plaintext.EVERYTHING and any(booking.card is not None for booking in bookings):
-            return [outcome_of(_not_encrypted("A card is not sent"))] * len(bookings)
+            return [sdk.outcome_of(_not_encrypted("A card is not sent"))] * len(bookings)
         sent = [self._sent(booking) for booking in bookings]
         try:
             with self._alone(bookings[0]) as send:
                 outcomes = await self.adapter.create_many(sent, send)
-        except (NotSent, NoResponse) as failure:
-            outcomes = [outcome_of(failure)] * len(bookings)
+        except (sdk.NotSent, sdk.NoResponse) as failure:
+            outcomes = [sdk.outcome_of(failure)] * len(bookings)
         if len(outcomes) != len(bookings):  # an adapter's bug, for its caller to see
             return outcomes
-        ids = Counter(one.pms_reservation_id for one in outcomes if isinstance(one, Confirmed))
-        outcomes = [_SHARED if isinstance(o, Confirmed) and ids[o.pms_reservation_id] > 1 else o for o in outcomes]
+        ids = Counter(one.pms_reservation_id for one in outcomes if isinstance(one, sdk.Confirmed))
+        outcomes = [_SHARED if isinstance(o, sdk.Confirmed) and ids[o.pms_reservation_id] > 1 else o for o in outcomes]
         return [
             await self._checked(read_words(outcome, one.reference), booking, one)
             for outcome, booking, one in zip(outcomes, bookings, sent, strict=True)
         ]
 
-    async def _find(self, booking: Booking) -> LookupOutcome:
+    async def _find(self, booking: sdk.Booking) -> sdk.LookupOutcome:
         booking = self._sent(booking)
         try:
             with self._alone(booking) as send:
                 found = await steady(partial(self.adapter.find, booking), send)
-        except (NotSent, NoResponse) as failure:
-            found = harmless(outcome_of(failure))
+        except (sdk.NotSent, sdk.NoResponse) as failure:
+            found = sdk.harmless(sdk.outcome_of(failure))
         return await clean(found, booking)
 
-    async def _cancel(self, pms_reservation_id: str, booking: Booking) -> CancelOutcome:
+    async def _cancel(self, pms_reservation_id: str, booking: sdk.Booking) -> sdk.CancelOutcome:
         try:
             with self._alone(booking) as send:
                 outcome = await self.adapter.cancel(booking, pms_reservation_id, send)
-        except (NotSent, NoResponse) as failure:
-            outcome = harmless(outcome_of(failure))
+        except (sdk.NotSent, sdk.NoResponse) as failure:
+            outcome = sdk.harmless(sdk.outcome_of(failure))
         return await clean(outcome, booking)
 
     @contextmanager
-    def _alone(self, about: Booking) -> Iterator[Send]:
+    def _alone(self, about: sdk.Booking) -> Iterator[sdk.Send]:
         """A way to send requests each of which has a connection of its own."""
         reuse = Reuse(None, self.trust)
         try:
@@ -226,7 +206,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
         finally:
             reuse.end(keep=False)
 
-    def _send(self, reuse: Reuse, about: Booking) -> Send:
+    def _send(self, reuse: Reuse, about: sdk.Booking) -> sdk.Send:
         if self.bears is Plaintext.NOTHING:
             return _refuse
         return self.client.push(self.pace, self.held, reuse, about.trace)
@@ -235,7 +215,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
 def _note(span: Span, outcome: AnyOutcome) -> None:
     """The outcome by its code. A refusal by the PMS is no failure."""
     name, reason, _ = describe(outcome)
-    if isinstance(outcome, Deferred | InDoubt):
+    if isinstance(outcome, sdk.Deferred | sdk.InDoubt):
         span.fail(outcome.reason)
     span.note({"forwarder.outcome": name, **({"forwarder.reason": reason} if reason else {})})
 
@@ -244,11 +224,13 @@ def _note(span: Span, outcome: AnyOutcome) -> None:
 
 MAX_READINGS: Final = 4
 
-_CACHED: Final = Deferred(SEARCH_UNPROVEN, "A cache answered in place of the PMS, by what was there some time ago.")
-_UNSTEADY: Final = Deferred("pms_list_changing", "The PMS's list of reservations changed each time while it was read.")
+_CACHED: Final = sdk.Deferred(SEARCH_UNPROVEN, "A cache answered in place of the PMS, by what was there some time ago.")
+_UNSTEADY: Final = sdk.Deferred(
+    "pms_list_changing", "The PMS's list of reservations changed each time while it was read."
+)
 
 
-async def steady(look_up: Callable[[Send], Awaitable[LookupOutcome]], send: Send) -> LookupOutcome:
+async def steady(look_up: Callable[[sdk.Send], Awaitable[sdk.LookupOutcome]], send: sdk.Send) -> sdk.LookupOutcome:
     """The outcome of `look_up`, which sends its requests with the given `send`. A list that comes in pages is believed only where
     it did not change while it was read. A booking that is cancelled, or moved, while pages are read shifts those after it: ours may
     slip from a page that was not read yet to one that was. So an absence is read again until two readings in turn brought the same
@@ -257,13 +239,13 @@ async def steady(look_up: Callable[[Send], Awaitable[LookupOutcome]], send: Send
     for _ in range(MAX_READINGS):
         pages: list[tuple[str, bytes, bool]] = []
 
-        async def noted(request: Request, into: list[tuple[str, bytes, bool]] = pages) -> Response:
+        async def noted(request: sdk.Request, into: list[tuple[str, bytes, bool]] = pages) -> sdk.Response:
             response = await send(request)
             into.append((request.url, _listed(response.content), _is_cached(response)))
             return response
 
         found = await look_up(noted)
-        if not isinstance(found, Absent):
+        if not isinstance(found, sdk.Absent):
             return found
         if any(cached for *_, cached in pages):
             return _CACHED
@@ -281,7 +263,7 @@ _CACHES: Final = ("x-cache", "x-cache-status", "x-proxy-cache", "cf-cache-status
 _FROM_THERE: Final = re.compile(r"\b(tcp_\w*)?(hit|stale|updating)", re.IGNORECASE)
 
 
-def _is_cached(response: Response) -> bool:
+def _is_cached(response: sdk.Response) -> bool:
     """Whether it comes from a cache, by its `Age` (RFC 9111) or by what caches without one say."""
     ages = (response.header("age") or "").split(",")
     said = " ".join(response.header(name) or "" for name in _CACHES)
@@ -322,17 +304,17 @@ class Directory:
     """Every kind of `registry`."""
 
     client: PmsClient
-    clock: Clock
+    clock: sdk.Clock
     registry: Registry
     grants: SharedGrantKeeper | None
     plaintext: Plaintext
     tracer: Tracer | None
 
-    def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
+    def limits(self, kind: str, options: Mapping[str, Any]) -> sdk.Limits:
         known = self.registry.kinds.get(kind)
-        return Limits() if known is None else limits_of(known, options)
+        return sdk.Limits() if known is None else limits_of(known, options)
 
-    def connect(self, connection: AccountConnection) -> Pms:
+    def connect(self, connection: sdk.AccountConnection) -> Pms:
         check_options(connection.kind, connection.options, self.registry)
         adapter = self.registry.kinds[connection.kind]
         if self.grants is not None:
@@ -349,7 +331,7 @@ class Directory:
 
 @asynccontextmanager
 async def open_directory(
-    clock: Clock,
+    clock: sdk.Clock,
     *,
     policy: PushPolicy | None = None,
     limits: PoolLimits | None = None,

@@ -15,27 +15,11 @@ from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
 
 from pydantic_core import from_json
 
-from forwarder.pms.adapter import Adapter, RehearsingAdapter, StandIn
-from forwarder.pms.fields import FieldTable
-from forwarder.pms.http.client import Request, Send, destination_of
-from forwarder.pms.http.outcomes import outcome_of
-from forwarder.pms.http.response import NoResponse, NotSent, Response
-from forwarder.pms.port import (
-    AccountConnection,
-    BadOptions,
-    Grant,
-    LentGrant,
-    Loss,
-    Rehearsal,
-    ShownRequest,
-    UnknownKind,
-)
+from forwarder.pms import sdk
+from forwarder.pms.http.client import destination_of
+from forwarder.pms.port import BadOptions, LentGrant, Loss, Rehearsal, ShownRequest, UnknownKind
 from forwarder.pms.registry import Registry, check_options, registered
-from forwarder.process.clock import Clock
-from forwarder.reservation.booking import Booking
 from forwarder.reservation.checks.card_numbers import digits_of, masked
-from forwarder.reservation.outcome import Deferred, Outcome, Rejected
-from forwarder.reservation.request import CardDetails
 
 CREDENTIAL: Final = "the-credential:is-withheld"
 """Placeholder for every credential, in the form user:password, which some adapters require."""
@@ -44,7 +28,7 @@ _HIDDEN: Final = "***"
 _DRY_RUN: Final = "dry_run"
 """The reason of every response that does not come. Nobody records it: what becomes of a dry run is no outcome."""
 _OTHER_CARDS: Final = [
-    CardDetails.model_validate(
+    sdk.CardDetails.model_validate(
         {"cardNumber": number, "cardHolderName": holder, "expiryMonth": month, "expiryYear": year, "cvv": cvv}
     )
     for number, holder, month, year, cvv in (
@@ -54,14 +38,14 @@ _OTHER_CARDS: Final = [
 ]
 _MIN_CARD_DIGITS: Final = 12
 _MAX_REQUESTS: Final = 20
-WITHHELD: Final = LentGrant(Grant(CREDENTIAL.replace(":", "-")))
+WITHHELD: Final = LentGrant(sdk.Grant(CREDENTIAL.replace(":", "-")))
 """Has a token for every account."""
 
 
 class _FrozenClock:
     """At which it is the same moment for as long as the dry run takes."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: sdk.Clock) -> None:
         self._now, self._monotonic = clock.now(), clock.monotonic()
 
     def now(self) -> datetime:
@@ -78,31 +62,31 @@ class _Run:
     """The requests of one run of an adapter, which nobody receives. `alone`: it ends with the first. `outcome`: of a run that sends
     nothing, if that is certain."""
 
-    adapter: Adapter
-    booking: Booking
+    adapter: sdk.Adapter
+    booking: sdk.Booking
     alone: bool = False
-    requests: list[Request] = field(default_factory=list)
+    requests: list[sdk.Request] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
-    outcome: Rejected | Deferred | None = None
+    outcome: sdk.Rejected | sdk.Deferred | None = None
     ended: bool = False
 
-    async def send(self, request: Request) -> Response:
-        answered: StandIn | None = None
+    async def send(self, request: sdk.Request) -> sdk.Response:
+        answered: sdk.StandIn | None = None
         if not self.ended and len(self.requests) < _MAX_REQUESTS:
             destination_of(request.url)
             self.requests.append(request)
-            if not self.alone and isinstance(self.adapter, RehearsingAdapter):
+            if not self.alone and isinstance(self.adapter, sdk.RehearsingAdapter):
                 answered = self.adapter.stand_in(request, self.booking)
         if answered is None:
             self.ended = True
-            raise NoResponse(_DRY_RUN, "Nothing is sent in a dry run.")
+            raise sdk.NoResponse(_DRY_RUN, "Nothing is sent in a dry run.")
         if answered.means:
             self.assumed.append(answered.means)
         return answered.response
 
 
 async def rehearse(
-    connection: AccountConnection, booking: Booking, clock: Clock, registry: Registry | None = None
+    connection: sdk.AccountConnection, booking: sdk.Booking, clock: sdk.Clock, registry: Registry | None = None
 ) -> Rehearsal:
     """What creating `booking` would ask of the PMS. The connection's credential is not looked at. Raises `UnknownKind` and
     `BadOptions`, and nothing of what the adapter does."""
@@ -118,44 +102,44 @@ async def rehearse(
 class Previews:
     """A `Preview` of the kinds of this process."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: sdk.Clock) -> None:
         self._clock = clock
 
-    async def rehearse(self, connection: AccountConnection, booking: Booking) -> Rehearsal:
+    async def rehearse(self, connection: sdk.AccountConnection, booking: sdk.Booking) -> Rehearsal:
         return await rehearse(connection, booking, self._clock)
 
-    def losses(self, connection: AccountConnection) -> Sequence[Loss]:
+    def losses(self, connection: sdk.AccountConnection) -> Sequence[Loss]:
         try:
             return table_of(connection, self._clock).losses
         except (UnknownKind, BadOptions):
             return ()
 
 
-def table_of(connection: AccountConnection, clock: Clock, registry: Registry | None = None) -> FieldTable:
+def table_of(connection: sdk.AccountConnection, clock: sdk.Clock, registry: Registry | None = None) -> sdk.FieldTable:
     """What becomes of each field in that account. Raises as `rehearse` does."""
     return _adapter(connection, clock, registry or registered()).fields
 
 
-def _adapter(connection: AccountConnection, clock: Clock, registry: Registry) -> Adapter:
+def _adapter(connection: sdk.AccountConnection, clock: sdk.Clock, registry: Registry) -> sdk.Adapter:
     check_options(connection.kind, connection.options, registry)
     return registry.kinds[connection.kind](replace(connection, credential=CREDENTIAL, grants=WITHHELD), clock)
 
 
-async def requests_of(adapter: Adapter, booking: Booking) -> Sequence[Request]:
+async def requests_of(adapter: sdk.Adapter, booking: sdk.Booking) -> Sequence[sdk.Request]:
     """The requests that `adapter` would make, as they are: for tests of what it sends."""
     return (await _run(adapter, booking)).requests
 
 
-async def _run(adapter: Adapter, booking: Booking) -> _Run:
+async def _run(adapter: sdk.Adapter, booking: sdk.Booking) -> _Run:
     run = _Run(adapter, booking)
-    outcome: Outcome
+    outcome: sdk.Outcome
     try:
         outcome = await adapter.create(booking, run.send)
-    except (NotSent, NoResponse) as failure:
-        outcome = outcome_of(failure)
+    except (sdk.NotSent, sdk.NoResponse) as failure:
+        outcome = sdk.outcome_of(failure)
     except Exception as error:  # noqa: BLE001 - other people's code: a worker has it in doubt, and says no more of it either
-        outcome = Deferred("adapter_failed", f"The adapter raised {type(error).__name__}.")
-    if isinstance(outcome, Rejected | Deferred) and not run.requests:
+        outcome = sdk.Deferred("adapter_failed", f"The adapter raised {type(error).__name__}.")
+    if isinstance(outcome, sdk.Rejected | sdk.Deferred) and not run.requests:
         run.outcome = outcome
     return run
 
@@ -174,7 +158,7 @@ TRIED_ID: Final = "THE-PMS-ID"
 
 
 async def trial_run(
-    connection: AccountConnection, booking: Booking, clock: Clock, registry: Registry | None = None
+    connection: sdk.AccountConnection, booking: sdk.Booking, clock: sdk.Clock, registry: Registry | None = None
 ) -> tuple[Rehearsal, Sequence[TriedRequest]]:
     """The dry run of a create, and each request of it and of the first of a look-up and a cancellation. Nothing is sent. Raises as
     `rehearse` does."""
@@ -185,7 +169,7 @@ async def trial_run(
     pairs = zip(rehearsal.requests, created, strict=False)
     tried = [TriedRequest("create", shown, _headers_of(request)) for shown, request in pairs]
     uncarded = replace(booking, card=None)
-    steps: dict[str, Callable[[Send], Awaitable[object]]] = {}
+    steps: dict[str, Callable[[sdk.Send], Awaitable[object]]] = {}
     if adapter.capabilities.find_by_reference:
         steps["find"] = lambda send: adapter.find(uncarded, send)
     if adapter.capabilities.cancel:
@@ -199,7 +183,7 @@ async def trial_run(
     return rehearsal, tried
 
 
-def _headers_of(request: Request) -> list[tuple[str, str]]:
+def _headers_of(request: sdk.Request) -> list[tuple[str, str]]:
     """As text. A value that contains the credential, in any encoding, is hidden."""
     named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
     return [(name, _HIDDEN if any(told in value for told in _TOLD) else value) for name, value in named]
@@ -208,7 +192,7 @@ def _headers_of(request: Request) -> list[tuple[str, str]]:
 _TOLD: Final = (*CREDENTIAL.split(":"), b64encode(CREDENTIAL.encode()).decode())
 
 
-def _shown(request: Request) -> ShownRequest:
+def _shown(request: sdk.Request) -> ShownRequest:
     parts = urlsplit(request.url)
     query = "?" + request.query if request.query else ""
     media_type = next((value.decode() for name, value in request.headers if name.lower() == b"content-type"), None)
@@ -230,7 +214,7 @@ def _body(content: bytes, media_type: str) -> Any:
 
 
 def _without_card(
-    run: Sequence[ShownRequest], others: Sequence[Sequence[ShownRequest]], card: CardDetails
+    run: Sequence[ShownRequest], others: Sequence[Sequence[ShownRequest]], card: sdk.CardDetails
 ) -> list[ShownRequest]:
     """`run`, with everything masked that changes with the card. A run that would take another course altogether shows only that it
     was made."""
@@ -245,7 +229,7 @@ def _without_card(
     return shown
 
 
-def _masked(mine: Any, theirs: Sequence[Any], card: CardDetails) -> Any:
+def _masked(mine: Any, theirs: Sequence[Any], card: sdk.CardDetails) -> Any:
     if all(their == mine for their in theirs):
         return mine
     if isinstance(mine, Mapping) and all(isinstance(their, Mapping) for their in theirs):

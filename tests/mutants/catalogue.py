@@ -125,8 +125,8 @@ MUTANTS: Final = (
         "timeout-means-not-made",
         "A lost answer counts as surely not made.",
         _DIRECTORY,
-        "        except (NotSent, NoResponse) as failure:\n            outcome = outcome_of(failure)\n        except FAULTS",
-        '        except (NotSent, NoResponse):\n            outcome = Deferred("pms_unreachable", "lost")\n        except FAULTS',
+        "            outcome = sdk.outcome_of(failure)\n        except FAULTS",
+        '            outcome = sdk.Deferred("pms_unreachable", "lost")\n        except FAULTS',
         ("NextReplies",),
     ),
     Mutant(
