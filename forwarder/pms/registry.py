@@ -29,7 +29,6 @@ _log = structlog.get_logger(__name__)
 GROUP: Final = "forwarder.pms"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _PARTS: Final[Mapping[str, type]] = {"capabilities": Capabilities, "limits": Limits, "fields": FieldTable}
-_ASKED: Final = ("create", "find", "cancel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +94,9 @@ def lacks(candidate: object) -> str:
     options = getattr(candidate, "options", None)
     if not (isinstance(options, type) and issubclass(options, BaseModel)):
         return "its options is no model that extends NoOptions"
-    asked = [name for name in _ASKED if isinstance(candidate, type) and not callable(getattr(candidate, name, None))]
-    return f"it has no {', '.join(asked)}" if asked else ""
+    asked = ("create", "find", "cancel") if isinstance(candidate, type) else ()
+    missing = [name for name in asked if not callable(getattr(candidate, name, None))]
+    return f"it has no {', '.join(missing)}" if missing else ""
 
 
 def _distribution(point: EntryPoint) -> str:

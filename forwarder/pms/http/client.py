@@ -187,9 +187,7 @@ class Reuse:
     __slots__ = ("_over", "owner", "reused", "trust")
 
     def __init__(self, owner: str | None, trust: ssl.SSLContext | None = None) -> None:
-        self.owner = owner
-        self.trust = trust
-        self.reused = False
+        self.owner, self.trust, self.reused = owner, trust, False
         self._over: list[Callable[[bool], None]] = []
 
     def when_over(self, give_back: Callable[[bool], None]) -> None:

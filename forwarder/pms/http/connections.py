@@ -48,8 +48,7 @@ class Connection(asyncio.Protocol):
         self._readable = select.poll()
         self._pending: asyncio.Future[None] | None = None
         self._failure: NoResponse | NotSent | None = None
-        self._kept = self._tls_1_3 = self._refused = False
-        self.used = False
+        self.used = self._kept = self._tls_1_3 = self._refused = False
         self.expires = float("inf")
 
     async def exchange(

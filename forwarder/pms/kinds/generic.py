@@ -56,8 +56,7 @@ class GenericAdapter:
     fields: ClassVar[sdk.FieldTable] = FIELDS
 
     def __init__(self, connection: sdk.AccountConnection, clock: sdk.Clock) -> None:
-        self._base_url = connection.base_url.rstrip("/")
-        self._credential = connection.credential
+        self._base_url, self._credential = connection.base_url.rstrip("/"), connection.credential
         self._clock = clock
 
     async def create(self, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:

@@ -45,8 +45,7 @@ class MappedAdapter:
         self._settings = mapping.with_defaults(settings or {})
         mapping = self._mapping = self.mapping_for(mapping, self._settings)
         self._requests = Requests(mapping, connection.base_url.rstrip("/"), self._settings)
-        self.table = self._requests.table
-        self._clock = clock
+        self.table, self._clock = self._requests.table, clock
         self._auth = next(one for one in mapping.auth if one.only_if.items() <= self._settings.items())
         self._credentials = Credentials(self._auth, connection, clock, ended=self._has_ended, token_url=token_url)
 
