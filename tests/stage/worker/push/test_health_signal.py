@@ -8,15 +8,11 @@ import httpx
 import pytest
 
 import forwarder.pms
+from forwarder.pms import port
 from forwarder.pms.http.outcomes import outcome_of, unexpected
 from forwarder.pms.http.response import Response
 from forwarder.pms.port import (
-    CANCELLED_IN_PMS,
-    LEASE_LOST,
-    LOOKS_ALIKE,
     NOT_ABOUT_THE_PMS,
-    REFUSED_IN_WORDS,
-    SEARCH_UNPROVEN,
 )
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, describe
 from forwarder.reservation.problems.problem import Problem
@@ -92,11 +88,8 @@ def test_a_refused_cancellation_or_look_up_says_nothing_of_the_pms(action: str, 
 def test_those_reasons_are_ones_that_the_seam_gives() -> None:
     seam = Path(forwarder.pms.__file__).parent
     given = "".join(path.read_text() for path in seam.rglob("*.py") if path.name != "port.py")
-    given = given.replace("Deferred(CANCELLED_IN_PMS", f'Deferred("{CANCELLED_IN_PMS}"')
-    given = given.replace("Deferred(LOOKS_ALIKE", f'Deferred("{LOOKS_ALIKE}"')
-    for reason, name in ((REFUSED_IN_WORDS, "REFUSED_IN_WORDS"), (SEARCH_UNPROVEN, "SEARCH_UNPROVEN")):
-        given = re.sub(rf"Deferred\(\s*{name}", f'Deferred("{reason}"', given)
-    given = given.replace("NotSent(LEASE_LOST", f'NotSent("{LEASE_LOST}"')
+    for name in ("CANCELLED_IN_PMS", "LEASE_LOST", "LOOKS_ALIKE", "REFUSED_IN_WORDS", "SEARCH_UNPROVEN"):
+        given = re.sub(rf"(Deferred|NotSent)\((sdk\.)?{name}", rf'\1("{getattr(port, name)}"', given)
     assert not [reason for reason in NOT_ABOUT_THE_PMS if f'"{reason}"' not in given]
 
 
