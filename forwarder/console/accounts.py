@@ -11,17 +11,8 @@ from forwarder.console.responses import Go, Page, address
 from forwarder.console.service import ConsoleParts, Recent
 from forwarder.http.parameters import is_digits
 from forwarder.operate.deployment.throughput import PmsState, pms_states
-from forwarder.operate.tenants.accounts import (
-    PUBLISHED,
-    AccountSettings,
-    BadTerm,
-    NotEncrypted,
-    accounts_of,
-    base_url_of,
-    checks_of,
-    open_prober,
-    rate_of,
-)
+from forwarder.operate.tenants import accounts as terms
+from forwarder.operate.tenants.accounts import AccountSettings, BadTerm, NotEncrypted
 from forwarder.oversight.backlog import AccountBacklog, Backlog, read_backlog
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.checks.plausibility import CHECKS
@@ -65,7 +56,7 @@ class AccountPages:
                 await self._backend.tenancy.pause(account.id, paused=False)
                 return Go(path, "The account is resumed. Workers see it within seconds.")
             case "probe":
-                async with open_prober(self._backend) as prober:
+                async with terms.open_prober(self._backend) as prober:
                     steps = await prober.probe(account, form.text("property") or "0")
                 return await self._page(account, steps=steps)
             case "change":
@@ -89,7 +80,7 @@ class AccountPages:
             "checks": CHECKS,
             "longest_window": MAX_WINDOW_SECONDS,
             "as_of": _as_of(account),
-            "published": PUBLISHED,
+            "published": terms.PUBLISHED,
         }
         return Page("account.html", {"steps": (), "problem": None, **values, **more}, 422 if form else 200)
 
@@ -99,7 +90,7 @@ class AccountPages:
             return f"{_CANNOT_BE} Another operator has changed this account since you opened the form. Reload the page and check."
         try:
             settings, options = _settings(form), _options(form.text("options"))
-            await accounts_of(self._backend).change(
+            await terms.accounts_of(self._backend).change(
                 account.id,
                 credential=form.text("credential") or None,
                 options=options,
@@ -133,7 +124,7 @@ def _given(account: Account, form: Form | None) -> Mapping[str, Any]:
     return {
         "base_url": account.base_url,
         "concurrency": account.concurrency,
-        "rate": PUBLISHED if account.rate_per_second is None else str(account.rate_per_second).removesuffix(".0"),
+        "rate": terms.PUBLISHED if account.rate_per_second is None else str(account.rate_per_second).removesuffix(".0"),
         "deadline": account.deadline_seconds,
         "duplicate_window": account.duplicate_window_seconds,
         "checks": account.skipped_checks,
@@ -144,14 +135,14 @@ def _given(account: Account, form: Form | None) -> Mapping[str, Any]:
 def _settings(form: Form) -> AccountSettings:
     """Raises `BadTerm`."""
     return {
-        "base_url": _named("The base URL", form.text("base_url"), base_url_of),
-        "rate_per_second": _named("The rate", form.text("rate"), rate_of),
+        "base_url": _named("The base URL", form.text("base_url"), terms.base_url_of),
+        "rate_per_second": _named("The rate", form.text("rate"), terms.rate_of),
         "concurrency": _whole("Concurrency", form.text("concurrency"), least=1),
         "deadline_seconds": _whole("The deadline", form.text("deadline"), least=1),
         "duplicate_window_seconds": _whole(
             "The duplicate window", form.text("duplicate_window"), least=0, most=MAX_WINDOW_SECONDS
         ),
-        "skipped_checks": _named("Checks left out", ",".join(form.texts("checks")) or "none", checks_of),
+        "skipped_checks": _named("Checks left out", ",".join(form.texts("checks")) or "none", terms.checks_of),
     }
 
 

@@ -86,8 +86,7 @@ class Recent(Generic[T]):
     after a long pause, waits. Raises the errors of `read`."""
 
     def __init__(self, read: Callable[[], Awaitable[T]], clock: Clock) -> None:
-        self._read = read
-        self._clock = clock
+        self._read, self._clock = read, clock
         self._reading = asyncio.Lock()
         self._latest: tuple[float, T] | None = None
         self._changed_at = float("-inf")

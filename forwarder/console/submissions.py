@@ -12,15 +12,7 @@ from forwarder.console.guard import Form, Visit
 from forwarder.console.responses import Go, Page, address, moment_of
 from forwarder.console.service import ConsoleParts
 from forwarder.http.parameters import LARGEST_ID, positive
-from forwarder.operate.submissions.bulk import (
-    Cancellations,
-    CannotCancel,
-    Plan,
-    groups_of,
-    make_due,
-    plan_cancel,
-    plan_retry,
-)
+from forwarder.operate.submissions import bulk
 from forwarder.operate.submissions.look_up import LookedUp, look_up_in_pms
 from forwarder.operate.submissions.search import History, SubmissionSearch, history_of
 from forwarder.operate.submissions.settle import Decision, NotInDoubt, Repair, decide
@@ -52,7 +44,7 @@ class SubmissionPages:
     def __init__(self, parts: ConsoleParts) -> None:
         self._backend = backend = parts.backend
         self._repair = Repair(backend.repairs, backend.clock, backend.audit)
-        self._cancellations = Cancellations(backend, parts.signer)
+        self._cancellations = bulk.Cancellations(backend, parts.signer)
 
     async def search(self, visit: Visit) -> Page | Go:
         if request_id := visit.query("id"):
@@ -82,10 +74,12 @@ class SubmissionPages:
         do = visit.query("do")
         if do not in _BULK:
             problem = "There is no such action."
-        plan: Plan[SubmissionSummary] | Plan[str]
-        plan = plan_cancel(found) if do == "cancel" else plan_retry(found, now=iso(self._backend.clock.now()))
+        plan: bulk.Plan[SubmissionSummary] | bulk.Plan[str]
+        plan = bulk.plan_cancel(found) if do == "cancel" else bulk.plan_retry(found, now=iso(self._backend.clock.now()))
         chosen = {each if isinstance(each, str) else each.request_id for each in plan.chosen}
-        groups = Counter(tuple(each.items()) for each in groups_of([one for one in found if one.request_id in chosen]))
+        groups = Counter(
+            tuple(each.items()) for each in bulk.groups_of([one for one in found if one.request_id in chosen])
+        )
         values: dict[str, Any] = {"given": given, "do": do, "problem": problem, "whole": whole, "most": _MOST}
         values |= {
             "count": len(chosen),
@@ -111,10 +105,10 @@ class SubmissionPages:
         if len(why) > MAX_REASON or "\0" in why:
             return Go(back, f"Nothing was changed: a reason has at most {MAX_REASON:,} characters, without U+0000.")
         if do == "retry":
-            plan = plan_retry(found, now=iso(backend.clock.now()))
-            outcome = await make_due(plan, backend.repairs, backend.clock, backend.audit, stop=Stop())
+            plan = bulk.plan_retry(found, now=iso(backend.clock.now()))
+            outcome = await bulk.make_due(plan, backend.repairs, backend.clock, backend.audit, stop=Stop())
         else:
-            outcome = await self._cancellations.run(plan_cancel(found), why or None, stop=Stop())
+            outcome = await self._cancellations.run(bulk.plan_cancel(found), why or None, stop=Stop())
         said = f"{outcome.done:,} were {_BULK[do]}."
         if outcome.failed:
             said += f" {len(outcome.failed):,} could not be: {next(iter(outcome.failed.values()))}"
@@ -226,10 +220,10 @@ class SubmissionPages:
         """Makes its next try, or its look-up in the PMS, due now."""
         summary = (await self._find(request_id)).summary
         backend = self._backend
-        plan = plan_retry([summary], now=iso(backend.clock.now()))
+        plan = bulk.plan_retry([summary], now=iso(backend.clock.now()))
         if plan.refused:
             return f"Nothing was changed: {summary.status.value}, and no worker will come to it by itself."
-        outcome = await make_due(plan, backend.repairs, backend.clock, backend.audit, stop=Stop())
+        outcome = await bulk.make_due(plan, backend.repairs, backend.clock, backend.audit, stop=Stop())
         if outcome.outage is not None:
             raise StoreUnavailable(outcome.outage)
         return "A worker comes to it within seconds." if outcome.done else "It is due already, or a worker has it."
@@ -239,7 +233,7 @@ class SubmissionPages:
             return f"Nothing was changed: a reason has at most {MAX_REASON:,} characters, and not the character U+0000."
         try:
             status = await self._cancellations.request(request_id, reason or None)
-        except CannotCancel as error:
+        except bulk.CannotCancel as error:
             return f"Nothing was changed: {error}"
         if status is None:
             return "Nothing was changed: submission not found."

@@ -16,11 +16,10 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.messages import NO_STORE, Header, Response, added_headers, header_map
+from forwarder.http.messages import ADDED, NO_STORE, Header, Response, header_map
 
 _TAG = re.compile(r'(?:W/)?("[!#-~\x80-\xff]*")')
 _TAGS = re.compile(rf"[\t ,]*(?:{_TAG.pattern}[\t ]*(?:,[\t ,]*|$))+")
-_DIGEST_BYTES = 15
 _REFUSED: Final = re.compile(r"gzip\s*;\s*q=0(\.0{0,3})?\s*(,|$)", re.IGNORECASE)
 _TAKEN: Final = re.compile(r"(^|,)\s*(gzip|\*)\s*(;|,|$)", re.IGNORECASE)
 
@@ -32,22 +31,21 @@ class NotModified:
     headers: tuple[Header, ...]
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        headers = [*self.headers, *added_headers(scope)]
+        headers = [*self.headers, *scope.get(ADDED, ())]
         await send({"type": "http.response.start", "status": 304, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
 
 def entity_tag(body: bytes) -> str:
     """A strong tag: a digest of the body, so that it changes with any byte."""
-    return f'"{urlsafe_b64encode(blake2b(body, digest_size=_DIGEST_BYTES).digest()).decode()}"'
+    return f'"{urlsafe_b64encode(blake2b(body, digest_size=15).digest()).decode()}"'
 
 
 def matches(if_none_match: str, tag: str) -> bool:
-    """Whether the header's list of tags matches `tag`, by the weak comparison, or is `*`. A malformed list matches nothing, so the
-    caller gets the full response."""
-    if if_none_match.strip() == "*":
-        return True
-    return _TAGS.fullmatch(if_none_match) is not None and tag in _TAG.findall(if_none_match)
+    """Whether the header's list of tags matches `tag`, by the weak comparison, or is `*`. A malformed list matches nothing."""
+    return if_none_match.strip() == "*" or (
+        _TAGS.fullmatch(if_none_match) is not None and tag in _TAG.findall(if_none_match)
+    )
 
 
 def conditional_response(body: bytes, if_none_match: str | None, *headers: Header) -> Response | NotModified:
@@ -61,15 +59,13 @@ def conditional_response(body: bytes, if_none_match: str | None, *headers: Heade
 
 @cache
 def _read(path: Path, zipped: bool) -> tuple[bytes, str]:  # noqa: FBT001 - the key of the cache
-    body = path.read_bytes()
-    if zipped:
-        body = gzip.compress(body, mtime=0)  # without the time in it, so that every process has the same tag
+    # Without the time in it, every process has the same tag.
+    body = gzip.compress(path.read_bytes(), mtime=0) if zipped else path.read_bytes()
     return body, entity_tag(body)
 
 
 def file_response(scope: Scope, path: Path, media_type: bytes, *headers: Header) -> Response | NotModified:
-    """The file, compressed if the caller accepts that; 304 if the caller has it. Reads and compresses it on the first request, so
-    call it in a thread. Raises `OSError`."""
+    """The file, compressed if the caller accepts that; 304 if it has it. Blocks on the first request. Raises `OSError`."""
     asked = header_map(scope)
     encodings = asked.get("accept-encoding", "")
     zipped = _TAKEN.search(encodings) is not None and _REFUSED.search(encodings) is None

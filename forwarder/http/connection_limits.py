@@ -19,21 +19,15 @@ import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from forwarder.http import messages
 from forwarder.http.connections import SWEEP_SECONDS, TRANSPORT, Connections, GatheringTransport, Limited
-from forwarder.http.messages import (
-    HALF_CLOSED,
-    PROBLEM_JSON,
-    Response,
-    new_request_id,
-    problem_response,
-    with_request_id,
-)
+from forwarder.http.messages import HALF_CLOSED, PROBLEM_JSON, Response
 from forwarder.reservation.problems import catalogue
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 """Maximum size of a request's target and all header lines."""
 
-HEAD_TOO_LARGE: Final = problem_response(
+HEAD_TOO_LARGE: Final = messages.problem_response(
     catalogue.HEADERS_TOO_LARGE.problem(f"The request's target and headers must have at most {MAX_HEAD_BYTES} bytes."),
     (b"connection", b"close"),
 )
@@ -282,9 +276,9 @@ class LimitedProtocol(HttpToolsProtocol):
         if last is None:
             self._finish()
             return
-        request_id = new_request_id()
+        request_id = messages.new_request_id()
         _log.debug("connection.refused", reason=reason, http_request_id=request_id.decode())
-        body = with_request_id(last.body, request_id) if last.media_type is PROBLEM_JSON else last.body
+        body = messages.with_request_id(last.body, request_id) if last.media_type is PROBLEM_JSON else last.body
         status = HTTPStatus(last.status)
         lines = [
             b"HTTP/1.1 %d %b" % (status, status.phrase.encode()),
@@ -379,9 +373,9 @@ def _disconnect(cycle: RequestResponseCycle) -> None:
 
 
 _MALFORMED: Final = _HeadFault("Invalid HTTP request received.")
-_TIMED_OUT: Final = problem_response(
+_TIMED_OUT: Final = messages.problem_response(
     catalogue.HEAD_TIMED_OUT.problem("The rest of the target and headers did not come in time.")
 )
-_TOO_MANY: Final = problem_response(
+_TOO_MANY: Final = messages.problem_response(
     catalogue.TOO_MANY_CONNECTIONS.problem("This process has no room for another connection now.")
 )

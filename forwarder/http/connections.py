@@ -24,19 +24,14 @@ from forwarder.process.supervision import BACKLOG
 
 SWEEP_SECONDS: Final = 1.0
 """How often each connection is checked."""
-
 _ROOM_SECONDS: Final = 0.1
 """The shortest time between two searches of a full server for connections to end in favour of new ones."""
-
 _IDLE_SECONDS: Final = 1.0
 """How long a connection must have been idle before it may be ended in favour of a new one."""
-
 _OWN_FILES: Final = 64
 """Files of the process other than client connections: log, store, PMSs."""
-
 TRANSPORT: Final = "forwarder.transport"
 """Set in a request's state: the transport of its connection."""
-
 _LARGE: Final = 16 * 1024
 _MAX_PIECES: Final = 16
 """Larger writes, or more pieces, are sent at once, so that the transport notices early enough that its client reads too slowly."""
@@ -67,17 +62,13 @@ class Limited(Protocol):
 
     def check(self, now: float) -> None:
         """Ends it if its client takes too long."""
-        ...
 
     def end(self, reason: str) -> None: ...
 
 
 class Connections:
-    """The connections of one server.
-
-    At the maximum, ends idle connections in favour of new ones: first those that never sent a request. So clients that only
-    connect, however many, cannot keep out clients that send requests.
-    """
+    """At the maximum, ends idle connections in favour of new ones: first those that never sent a request. So clients that only
+    connect, however many, cannot keep out clients that send requests."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
@@ -132,11 +123,9 @@ class Connections:
 
     async def watch(self) -> None:
         """Ends connections that exceed their time, until cancelled."""
-        loop = asyncio.get_running_loop()
-        pause = min(SWEEP_SECONDS, self.limits.head_seconds / 4)
         while True:
-            await asyncio.sleep(pause)
-            self.sweep(loop.time())
+            await asyncio.sleep(min(SWEEP_SECONDS, self.limits.head_seconds / 4))
+            self.sweep(asyncio.get_running_loop().time())
 
     def sweep(self, now: float) -> None:
         """Ends connections that have exceeded their time by `now`, on the event loop's clock."""
@@ -202,7 +191,7 @@ class TlsFiles:
     client_ca: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """The context, for TLS 1.2 or newer. Raises `OSError`, also as `ssl.SSLError`."""
+        """For TLS 1.2 or newer. Raises `OSError`, also as `ssl.SSLError`."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -236,15 +225,13 @@ class ServerTls:
             _log.info("tls.certificate_renewed", file=str(self._files.certificate))
 
     async def watch(self) -> None:
-        """Renew, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             self.renew()
 
     def _stamped(self) -> list[tuple[int, int]]:
         files = (self._files.certificate, self._files.key, self._files.client_ca)
-        found = [file.stat() for file in files if file is not None]
-        return [(each.st_mtime_ns, each.st_ino) for each in found]
+        return [(found.st_mtime_ns, found.st_ino) for file in files if file is not None and (found := file.stat())]
 
 
 async def accept_secured(

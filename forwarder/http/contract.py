@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
@@ -42,16 +42,10 @@ _TRYING: Final = _policy(
 """Scripts come from this service and may connect only to it, so a token typed into the page cannot leak elsewhere."""
 
 _DOCUMENTS: Final = {"/openapi.json": JSON, "/asyncapi.yaml": b"application/yaml", "/pms-openapi.json": JSON}
-_START_BODY: Final = to_json(
-    {
-        "service": "Reservation forwarder",
-        "docs": "/docs",
-        "guides": "/docs/guides",
-        "openapi": "/openapi.json",
-        "asyncapi": "/asyncapi.yaml",
-        "problems": "/problems",
-    }
-)
+_START: Final = {
+    **{"service": "Reservation forwarder", "docs": "/docs", "guides": "/docs/guides", "openapi": "/openapi.json"},
+    **{"asyncapi": "/asyncapi.yaml", "problems": "/problems"},
+}
 
 
 def contract_routes() -> Routes:
@@ -72,18 +66,17 @@ async def _start(request: Request) -> Response:
     """Redirects browsers to the docs; gives programs a JSON index."""
     if "text/html" in request.headers.get("accept", ""):
         return Response(303, b"", ((b"location", b"/docs"), _VARY_BY_ACCEPT), _HTML)
-    return Response(200, _START_BODY, (_VARY_BY_ACCEPT, _CACHED))
+    return Response(200, to_json(_START), (_VARY_BY_ACCEPT, _CACHED))
 
 
 async def _document(request: Request) -> Response | NotModified:
-    path = request.url.path
-    file, media_type = _PUBLISHED / path.removeprefix("/"), _DOCUMENTS[path]
+    file, media_type = _PUBLISHED / request.url.path.removeprefix("/"), _DOCUMENTS[request.url.path]
     return await to_thread(file_response, request.scope, file, media_type, _VARY, _CACHED, _NOSNIFF)
 
 
 async def _guide(request: Request) -> Response | NotModified:
     name = request.path_params["guide"]
-    if name not in await to_thread(_guide_names):
+    if name not in await to_thread(_guides):
         return problem_response(NOT_FOUND.problem("There is no guide of this name. All of them: /docs/guides"))
     return await _page(request, f"guides/{name}.html")
 
@@ -120,11 +113,10 @@ def _scripts() -> Mapping[str, Path]:
 
 
 @cache
-def _guide_names() -> frozenset[str]:
+def _guides() -> frozenset[str]:
     return frozenset(file.stem for file in (_PUBLISHED / "guides").glob("*.html"))
 
 
 @cache
 def _problem_types() -> Mapping[str, Any]:
-    types: Mapping[str, Any] = from_json((_PUBLISHED / "problems.json").read_bytes())
-    return types
+    return cast("Mapping[str, Any]", from_json((_PUBLISHED / "problems.json").read_bytes()))

@@ -37,9 +37,8 @@ _STRANGERS_SHARE: Final = 4
 
 
 class Admission:
-    """The budgets of one process. `max_requests`: in flight; a quarter as many with callers not authenticated yet.
-    `max_body_bytes`: received and not safe yet, of all bodies. `max_response_bytes`: of responses over 64 KiB whose clients are
-    still reading."""
+    """`max_requests`: in flight; a quarter as many with callers not authenticated yet. `max_body_bytes`: received and not safe yet, of
+    all bodies. `max_response_bytes`: of responses over 64 KiB whose clients are still reading."""
 
     def __init__(
         self,
@@ -74,16 +73,13 @@ class Place:
     __slots__ = ("_admission", "_body_bytes", "_counted", "_party", "_response_bytes", "_responses")
 
     def __init__(self, admission: Admission, party: Hashable, counted: Shares | None, responses: Shares) -> None:
-        self._admission = admission
-        self._party = party
-        self._counted = counted
+        self._admission, self._party, self._counted = admission, party, counted
         self._responses = responses
         self._body_bytes = 0
         self._response_bytes = 0
 
     def claim(self, workspace: str) -> bool:
-        """Counts the request for this workspace from now on; False if the workspace's share is used up, and `leave` is still
-        due."""
+        """Counts the request for this workspace from now on; False if its share is used up, and `leave` is still due."""
         if not self._admission.requests.take(workspace):
             return False
         self.leave()
@@ -102,8 +98,7 @@ class Place:
         return True
 
     def leave(self) -> None:
-        """Releases its place and the bytes of its body, once: the content is safe, or was refused. Waits for outcomes, and
-        responses that clients are reading, are counted elsewhere."""
+        """Releases its place and the bytes of its body, once: the content is safe, or was refused."""
         if self._body_bytes:
             self._admission.bodies.give_back(self._party, self._body_bytes)
             self._body_bytes = 0
@@ -112,8 +107,8 @@ class Place:
             self._counted = None
 
     def hold_response(self, size: int, *, refusable: bool) -> bool:
-        """Hold so many bytes of its response, instead of those held for it before; False where that is too much. The response to a
-        request that took effect is not `refusable`: it overdraws."""
+        """Holds so many bytes of its response instead of those before; False where that is too much. A response that is not
+        `refusable`, because the request took effect, overdraws."""
         more = size - self._response_bytes
         if more < 0:
             self._responses.give_back(self._party, -more)
@@ -134,8 +129,7 @@ class Place:
 
 def place_of(scope: Scope) -> Place | None:
     """The place that a request has; None outside of an application."""
-    place: Place | None = scope.get(PLACE)
-    return place
+    return cast("Place | None", scope.get(PLACE))
 
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
@@ -168,9 +162,7 @@ class HttpRequest:
     __slots__ = ("_headers", "fields", "receive", "scope", "started")
 
     def __init__(self, scope: Scope, receive: Receive, started: float = 0.0) -> None:
-        self.scope = scope
-        self.receive = receive
-        self.started = started
+        self.scope, self.receive, self.started = scope, receive, started
         self.fields = header_fields(scope)
         self._headers: Mapping[str, str] | None = None
 
@@ -178,16 +170,13 @@ class HttpRequest:
     def headers(self) -> Mapping[str, str]:
         """Its headers as text, decoded on first use; the hot path reads `fields`."""
         if self._headers is None:
-            self._headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.fields.items()}
+            self._headers = header_map(self.scope)
         return self._headers
 
     @property
     def origin(self) -> str:
         """Scheme and host as the caller wrote them (`http://host:port`), empty if the host is missing or invalid."""
         return _origin(self.scope["scheme"], self.fields.get(b"host", b""))
-
-    def values_of(self, header: bytes) -> int:
-        return len({line for name, line in self.scope["headers"] if name == header})
 
     def is_sent_as(self, media_type: re.Pattern[str]) -> bool:
         """Whether the headers declare that media type, in UTF-8 and not compressed."""
@@ -240,12 +229,10 @@ class HttpRequest:
         return b"".join(chunks)
 
     def leave_place(self) -> None:
-        """Releases its place and the bytes of its body, once its content is safe. Waits for outcomes are counted elsewhere."""
         if (place := place_of(self.scope)) is not None:
             place.leave()
 
     async def client_left(self) -> None:
-        """Returns when the client has left, or has closed its sending side. Await it after the body."""
         await client_left(self.scope, self.receive)
 
 
@@ -265,8 +252,8 @@ def _resumed(coroutine: Coroutine[Any, Any, Any], waiting_for: Any) -> Generator
 
 
 async def client_left(scope: Scope, receive: Receive) -> bool:
-    """Returns True when the client has left, False when it has closed its sending side: it may still read, so it gets a response,
-    but without further waiting, because the server cannot see whether it does. Await it after the body."""
+    """Returns when the client has left (True), or has closed its sending side (False): it may still read, so it gets a response, but
+    without further waiting, because the server cannot see whether it does. Await it after the body."""
     if HALF_CLOSED in scope.get("state", ()):
         return False
     message = await receive()
@@ -293,13 +280,13 @@ def client_address(scope: Scope) -> str:
 
 
 def header_map(scope: Scope) -> dict[str, str]:
-    """The request's headers by lower-case name; lines with the same name are joined by a comma (RFC 9110, 5.3). Identical lines
-    count once: a proxy or a wrapper around the client may have repeated one."""
+    """`header_fields` as text."""
     return {name.decode("latin-1"): field.decode("latin-1") for name, field in header_fields(scope).items()}
 
 
 def header_fields(scope: Scope) -> dict[bytes, bytes]:
-    """Like `header_map`, as bytes."""
+    """The request's headers by lower-case name; lines with the same name are joined by a comma (RFC 9110, 5.3). Identical lines
+    count once: a proxy or a wrapper around the client may have repeated one."""
     lines: Sequence[Header] = scope["headers"]
     fields = dict(lines)
     if len(fields) == len(lines):
@@ -337,7 +324,6 @@ class DirectEndpoint(Protocol):
 
     async def respond(self, scope: Scope, receive: Receive) -> "Response":
         """The response that it sends. Raises `ClientDisconnect`."""
-        ...
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
@@ -355,7 +341,7 @@ class Response:
         """Sends it with the request's `Request-Id`, which a problem has in its body too. A large body is sent in chunks, each once
         the client has read the one before, and counted until the last. If the caller has too many unread responses, the response of
         a safe method is replaced by a refusal; others are sent, because the request has taken effect."""
-        body, added = self.body, added_headers(scope)
+        body, added = self.body, scope.get(ADDED, ())
         if added and self.media_type is PROBLEM_JSON:
             body = with_request_id(body, added[0][1])
         if url := scope.get(PUBLIC_URL):
@@ -372,19 +358,9 @@ class Response:
             await send({"type": "http.response.body", "body": body[at : at + LARGE_BYTES], "more_body": more})
 
 
-_ID_BITS: Final = 96
-
-
 def new_request_id() -> bytes:
-    """An id for a request whose caller gave it none."""
-    # No secret: a name that two requests never share.
-    return b"req_%024x" % random.getrandbits(_ID_BITS)
-
-
-def added_headers(scope: Scope) -> Sequence[Header]:
-    """The headers that the application adds to the response; none if the request did not pass through one."""
-    added: Sequence[Header] = scope.get(ADDED, ())
-    return added
+    """An id for a request whose caller gave it none: no secret, but never shared by two."""
+    return b"req_%024x" % random.getrandbits(96)
 
 
 def problem_response(problem: Problem, *headers: Header, retry_after_seconds: int = 1) -> Response:
@@ -400,7 +376,7 @@ def problem_response(problem: Problem, *headers: Header, retry_after_seconds: in
 
 
 def with_request_id(body: bytes, request_id: bytes) -> bytes:
-    """A problem's body, with the id by which its request is found."""
+    """A problem's `body`, with the id by which its request is found."""
     return b'%b,"httpRequestId":"%b"}' % (body[:-1], request_id)
 
 

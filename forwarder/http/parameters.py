@@ -22,11 +22,8 @@ from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem, pointer_to
 
 _SECONDS = re.compile(r'([0-9]{1,18})|"([0-9]{1,18})"')
-_DIGITS: Final = re.compile(r"[0-9]+")
-
 MAX_RETRY_AFTER: Final = 2.0**31
 """Seconds that a longer `Retry-After` counts as: 68 years, the bound that RFC 9111 sets for such numbers."""
-
 _CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?([A-Za-z0-9._:+-]{1,40})', re.ASCII | re.IGNORECASE)
 _TEXT: Final = re.compile(
     r"ascii|utf-(8|16|32)(-[bl]e)?|iso8859-\d+|cp125\d|gb\d+|gbk|big5|shift_jis|euc_(jp|kr)|koi8-[ru]"
@@ -61,7 +58,7 @@ def read_retry_after(text: str, now: datetime) -> float | None:
     """The seconds in `Retry-After` (RFC 9110, section 10.2.3), a number or the time until a date, in any of the three forms of
     section 5.6.7, also with a numeric zone or none (UTC); at most `MAX_RETRY_AFTER`, negative for a past date, None if neither."""
     text = text.strip()
-    seconds = float(text) if _DIGITS.fullmatch(text) else number(text)
+    seconds = float(text) if is_digits(text) else number(text)
     if seconds is None and (moment := http_date(text)) is not None:
         seconds = (moment - now).total_seconds()
     return None if seconds is None else min(seconds, MAX_RETRY_AFTER)
@@ -80,8 +77,6 @@ def charset_of(content_type: str) -> str | None:
 Parameters = Mapping[str, Sequence[str]]
 """Query parameters by name, each with all of its values."""
 
-_MAX_FAULTS: Final = 10
-
 
 def parameters_of(scope: Scope) -> Parameters:
     """The query parameters of the request, including empty values."""
@@ -94,7 +89,7 @@ def refuse_unknown(scope: Scope, known: Collection[str]) -> Problem | None:
     if not scope["query_string"]:
         return None
     unknown = [name for name in parameters_of(scope) if name not in known]
-    return invalid_query([_unknown(name, known) for name in unknown[:_MAX_FAULTS]]) if unknown else None
+    return invalid_query([_unknown(name, known) for name in unknown[:10]]) if unknown else None
 
 
 def invalid_query(faults: Sequence[Fault]) -> Problem:
@@ -104,8 +99,7 @@ def invalid_query(faults: Sequence[Fault]) -> Problem:
 
 
 def _unknown(name: str, known: Collection[str]) -> Fault:
-    meant = nearest(name, known)
-    if meant is not None:
+    if (meant := nearest(name, known)) is not None:
         hint = f"did you mean {meant}?"
     else:
         hint = f"there are {', '.join(sorted(known))}" if known else "this operation takes none"
@@ -136,9 +130,8 @@ def read_limit(parameters: Parameters) -> int | Fault:
     if not given:
         return DEFAULT_LIMIT
     if not is_digits(given[0]) or not (digits := given[0].lstrip("0")):
-        return Fault(
-            "/limit", "out_of_range", f"must be a whole number from 1; a page has at most {LARGEST_LIMIT} items"
-        )
+        wrong = f"must be a whole number from 1; a page has at most {LARGEST_LIMIT} items"
+        return Fault("/limit", "out_of_range", wrong)
     return LARGEST_LIMIT if len(digits) > len(str(LARGEST_LIMIT)) else min(int(digits), LARGEST_LIMIT)
 
 
@@ -165,10 +158,8 @@ def is_digits(text: str) -> bool:
 
 def positive(text: str, largest: int) -> int | None:
     """The number that `text` writes in decimal digits, if it is from 1 to `largest`."""
-    if not (is_digits(text) and len(text) <= len(str(largest))):
-        return None
-    number = int(text)
-    return number if 1 <= number <= largest else None
+    fits = is_digits(text) and len(text) <= len(str(largest)) and 1 <= int(text) <= largest
+    return int(text) if fits else None
 
 
 def write_list(items: Sequence[str], cursors: Cursors, limit: int) -> bytes:

@@ -25,23 +25,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from forwarder.http import messages
 from forwarder.http.connection_limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES, LimitedProtocol
 from forwarder.http.connections import ConnectionLimits, Connections, ServerTls, accept_secured
 from forwarder.http.health import ALWAYS_ANSWERED
-from forwarder.http.messages import (
-    ADDED,
-    PLACE,
-    PUBLIC_URL,
-    Admission,
-    DirectEndpoint,
-    Header,
-    Place,
-    Response,
-    Routes,
-    client_address,
-    new_request_id,
-    problem_response,
-)
+from forwarder.http.messages import Header, Response, Routes, problem_response
 from forwarder.observability.logging import bind_log_context
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers, trace_id_of
@@ -74,7 +62,7 @@ def http_app(
     clock: Clock,
     *,
     leaving: Stop | None = None,
-    admission: Admission | None = None,
+    admission: messages.Admission | None = None,
     public_url: str = "",
     tracer: Tracer | None = None,
 ) -> ASGIApp:
@@ -82,7 +70,9 @@ def http_app(
     `leaving` is set, each response ends its connection, so that its client opens the next one elsewhere. Each request takes a place
     of `admission`; a `DirectEndpoint` takes it itself, once it knows its caller. Links of problems begin with `public_url`.
     `tracer`: records a span for each request, in its caller's trace; the application sees that span as the caller's."""
-    return _Application(routes, clock, leaving or Stop(), admission or Admission(), public_url.encode(), tracer)
+    return _Application(
+        routes, clock, leaving or Stop(), admission or messages.Admission(), public_url.encode(), tracer
+    )
 
 
 class _Application:
@@ -94,20 +84,17 @@ class _Application:
         routes: Routes,
         clock: Clock,
         leaving: Stop,
-        admission: Admission,
+        admission: messages.Admission,
         public_url: bytes,
         tracer: Tracer | None,
     ) -> None:
-        self._leaving = leaving
-        self._public_url = public_url
-        self._admission = admission
+        self._leaving, self._public_url, self._admission = leaving, public_url, admission
         self._direct = _direct_endpoints(routes)
         # One spelling per address: a redirect would make a client post everything again.
         self._router = Router(routes, redirect_slashes=False)
         handlers: dict[Any, Any] = {HTTPException: _refused}
         self._framework = ExceptionMiddleware(self._router, handlers=handlers)
-        self._clock = clock
-        self._tracer = tracer
+        self._clock, self._tracer = clock, tracer
         self._log = _log.bind()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,9 +108,9 @@ class _Application:
             scope = {**scope, "headers": _with_trace(scope, spans[0].trace)}
         request_id, trace_id = _names(scope)
         named = (b"request-id", request_id)
-        scope[ADDED] = (named, _CLOSE) if self._leaving.is_set() else (named,)
+        scope[messages.ADDED] = (named, _CLOSE) if self._leaving.is_set() else (named,)
         if self._public_url:
-            scope[PUBLIC_URL] = self._public_url
+            scope[messages.PUBLIC_URL] = self._public_url
         if trace_id is None:
             bind_log_context(http_request_id=request_id.decode())
         else:
@@ -147,7 +134,7 @@ class _Application:
                     raise
                 await _internal_error(scope)(scope, receive, noting)
             finally:
-                place: Place | None = scope.get(PLACE)
+                place: messages.Place | None = scope.get(messages.PLACE)
                 if place is not None:
                     place.end()
                 template, seconds = self._template(scope), self._clock.monotonic() - started
@@ -166,10 +153,10 @@ class _Application:
         elif scope["path"].endswith("\n"):  # it would match routes, and break a header that repeats it
             app = _NO_SUCH_PATH
         elif app is None:
-            address, scope["app"] = client_address(scope), self._router
+            address, scope["app"] = messages.client_address(scope), self._router
             always = scope["path"] in ALWAYS_ANSWERED
             place = self._admission.uncounted(address) if always else self._admission.enter_unknown(address)
-            scope[PLACE] = place
+            scope[messages.PLACE] = place
             app = _OVERLOADED if place is None else self._framework
         await app(scope, receive, send)
 
@@ -185,7 +172,7 @@ def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], ASGIApp]:
     """The endpoints by method and path, as the router would find them: the first that matches."""
     found: dict[tuple[str, str], ASGIApp] = {}
     for route in routes:
-        if isinstance(route, Route) and isinstance(route.app, DirectEndpoint) and not route.param_convertors:
+        if isinstance(route, Route) and isinstance(route.app, messages.DirectEndpoint) and not route.param_convertors:
             for method in route.methods or ():
                 request = {"type": "http", "method": method, "path": route.path}
                 if next(each for each in routes if each.matches(request)[0] is Match.FULL) is route:
@@ -204,7 +191,7 @@ def _names(scope: Scope) -> tuple[bytes, str | None]:
             elif given is None:
                 given = field
     if given is None or not _SANE_REQUEST_ID.fullmatch(given) or find(given.decode()):
-        given = new_request_id()
+        given = messages.new_request_id()
     trace = None if traceparent is None else read_trace(traceparent.decode("latin-1"))
     return given, None if trace is None else trace_id_of(trace)
 
@@ -299,7 +286,7 @@ def _log_failure(template: str, error: Exception) -> None:
 
 
 def _internal_error(scope: Scope) -> Response:
-    noted = scope[ADDED][0][1].decode()
+    noted = scope[messages.ADDED][0][1].decode()
     detail = f"This is a fault of the service, noted as {noted}. It is not known whether the request took effect."
     return problem_response(catalogue.INTERNAL_ERROR.problem(detail))
 

@@ -16,35 +16,12 @@ from weakref import WeakValueDictionary
 import structlog
 
 from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response, place_of
+from forwarder.ingress import message, responses
 from forwarder.ingress.bulk_items import Item, begins_array, elements, lines, looks_like_lines, read_element, read_line
 from forwarder.ingress.caller_warnings import CallerWarning
-from forwarder.ingress.message import (
-    DRY_RUN,
-    DryRun,
-    NewSubmission,
-    SubmissionBuilder,
-    Terms,
-    asks_for_dry_run,
-    dry_run,
-    read_terms,
-)
+from forwarder.ingress.message import DryRun, NewSubmission, SubmissionBuilder, Terms
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.publisher import SubmissionPublisher
-from forwarder.ingress.responses import (
-    BULK_MEDIA_TYPE,
-    INVALID_BULK_SIZE,
-    KEYS_OF_ITEMS,
-    NDJSON_AS_JSON,
-    NOT_AN_ARRAY,
-    OVERLOADED,
-    Receipt,
-    bulk_too_large,
-    malformed_json,
-    receipt_json,
-    receipt_warnings,
-    refusal,
-    unread_body,
-)
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.checks.faults import MalformedJson
@@ -74,7 +51,7 @@ class SafeItem(NamedTuple):
     """An item that is safe on the log, and its receipt."""
 
     submission: NewSubmission
-    receipt: Receipt
+    receipt: responses.Receipt
 
 
 class Place(NamedTuple):
@@ -136,20 +113,18 @@ class BulkEndpoint:
     result of each; 202 would say that all were accepted. Returns expected failures as problems; raises only `ClientDisconnect`,
     before anything was published."""
 
-    parameters: Collection[str] = frozenset({DRY_RUN})
+    parameters: Collection[str] = frozenset({message.DRY_RUN})
 
     def __init__(
         self, parts: IngressParts, builder: SubmissionBuilder, publisher: SubmissionPublisher, *, max_bytes: int
     ) -> None:
-        self.max_bytes = max_bytes
-        self._parts = parts
-        self._builder = builder
+        self.max_bytes, self._parts, self._builder = max_bytes, parts, builder
         self._publisher = publisher
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
         limit = ItemLimit(self._parts.limits, caller)
-        trying = limit.used_up() or asks_for_dry_run(request)
+        trying = limit.used_up() or message.asks_for_dry_run(request)
         if isinstance(trying, Problem):
             return limit.add_headers(self.refuse(trying, caller))
         each = await self._each(caller, request, limit, trying=trying)
@@ -163,7 +138,7 @@ class BulkEndpoint:
     ) -> tuple[Sequence[Result], Sequence[Place]] | Problem:
         """The result of each item, in order, and its place; or the problem that refuses the whole bulk."""
         # The terms in the headers apply to every item.
-        terms = KEYS_OF_ITEMS if "idempotency-key" in request.headers else read_terms(request)
+        terms = responses.KEYS_OF_ITEMS if "idempotency-key" in request.headers else message.read_terms(request)
         if isinstance(terms, Problem):
             return terms
         now = self._parts.clock.now()
@@ -173,7 +148,7 @@ class BulkEndpoint:
         async def make(read: ItemReading) -> _Made:
             item, reading = read.item, read.reading
             if trying:
-                return await dry_run(self._builder, self._parts.preview(), caller.account, reading, check, now)
+                return await message.dry_run(self._builder, self._parts.preview(), caller.account, reading, check, now)
             its = terms
             if item.idempotency_key is not None or item.deadline_seconds is not None:
                 its = Terms(item.idempotency_key, item.deadline_seconds or terms.deadline_seconds, terms.trace)
@@ -191,7 +166,7 @@ class BulkEndpoint:
         results, places, response_bytes = made
         place = place_of(request.scope)
         if place is not None and not place.hold_response(response_bytes, refusable=True):
-            return OVERLOADED
+            return responses.OVERLOADED
         if (refused := limit.admit(len(results))) is not None:
             return refused
         new = [each for each in results if isinstance(each, NewSubmission)]
@@ -212,12 +187,12 @@ class BulkEndpoint:
         """The items, each read when it is asked for; None to let others work. Going through them raises `MalformedJson`."""
         array = request.is_sent_as(JSON_BODY)
         if not array and not request.is_sent_as(NDJSON_BODY):
-            return request.with_media_type(BULK_MEDIA_TYPE)
+            return request.with_media_type(responses.BULK_MEDIA_TYPE)
         body = await request.body(self.max_bytes, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):
-            return unread_body(body, bulk_too_large(self.max_bytes))
+            return responses.unread_body(body, responses.bulk_too_large(self.max_bytes))
         if array and not begins_array(body):
-            return NDJSON_AS_JSON if looks_like_lines(body) else NOT_AN_ARRAY
+            return responses.NDJSON_AS_JSON if looks_like_lines(body) else responses.NOT_AN_ARRAY
         if array:
             return elements(body, partial(read_element, check=check))
         return map(partial(read_line, check=check), lines(body))
@@ -236,7 +211,7 @@ class BulkEndpoint:
                     await yield_to_loop()
                     continue
                 if len(made) == MAX_ITEMS:
-                    return INVALID_BULK_SIZE
+                    return responses.INVALID_BULK_SIZE
                 places.append(Place(len(made), item.line, item.key))
                 made.append(item.read if isinstance(item.read, Problem) else await make(item.read))
                 response_bytes += _result_bytes(made[-1], places[-1], origin)
@@ -244,8 +219,8 @@ class BulkEndpoint:
                 if time_slice.used_up(_AN_ITEM + item.size + cost):
                     await yield_to_loop()
         except MalformedJson as error:
-            return malformed_json(f"at item {len(made) + 1}: {error}")
-        return (made, places, response_bytes) if made else INVALID_BULK_SIZE
+            return responses.malformed_json(f"at item {len(made) + 1}: {error}")
+        return (made, places, response_bytes) if made else responses.INVALID_BULK_SIZE
 
     def _confirm(
         self, results: Sequence[Result], places: Sequence[Place], caller: Caller, request: HttpRequest
@@ -254,7 +229,7 @@ class BulkEndpoint:
         safe = [result for result in results if isinstance(result, SafeItem)]
         place = place_of(request.scope)
         if not safe and place is not None and not place.hold_response(len(body), refusable=True):
-            return self.refuse(OVERLOADED, caller)
+            return self.refuse(responses.OVERLOADED, caller)
         for result in results:
             match result:
                 case SafeItem():
@@ -282,7 +257,7 @@ class BulkEndpoint:
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         submissions("bulk", problem.code).inc()
         _log.info("bulk.refused", account_id=caller and caller.account.id, code=problem.code)
-        return refusal(problem, self._parts.settings.retry_after_seconds)
+        return responses.refusal(problem, self._parts.settings.retry_after_seconds)
 
 
 def _result_bytes(made: _Made, place: Place, origin: str) -> int:
@@ -314,8 +289,8 @@ def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -
         match result:
             case SafeItem(submission, receipt):
                 accepted += 1
-                shown |= {"success": receipt.status.success, **receipt_json(receipt, origin)}
-                if warnings := (*submission.warnings, *receipt_warnings(receipt)):
+                shown |= {"success": receipt.status.success, **responses.receipt_json(receipt, origin)}
+                if warnings := (*submission.warnings, *responses.receipt_warnings(receipt)):
                     shown["warnings"] = _as_json(warnings)
                 if place.key is not None:
                     # Its key was used before, be it by an earlier item of this bulk.

@@ -14,37 +14,14 @@ from typing import Final
 import structlog
 from pydantic_core import to_json
 
-from forwarder.http.messages import (
-    JSON_BODY,
-    NO_STORE,
-    PROBLEM_JSON,
-    BodyFault,
-    HttpRequest,
-    Response,
-    client_address,
-    envelope,
-    problem_body,
-    problem_response,
-    retry_after,
-)
+from forwarder.http import messages
+from forwarder.http.messages import JSON_BODY, NO_STORE, PROBLEM_JSON, BodyFault, HttpRequest, Response
 from forwarder.http.parameters import Wait, read_wait
+from forwarder.ingress import responses
 from forwarder.ingress.caller_warnings import CallerWarning, CardTextCheck
 from forwarder.ingress.message import caller_trace
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.publisher import RecentSubmissions
-from forwarder.ingress.responses import (
-    LOG_UNAVAILABLE,
-    NO_SUBMISSION,
-    OVERLOADED,
-    SUBMISSION_UNREADABLE,
-    UNSUPPORTED_MEDIA_TYPE,
-    malformed_json,
-    refusal,
-    too_large_for_log,
-    unread_body,
-    validation_failed,
-    with_warnings,
-)
 from forwarder.observability.metrics import PUBLISH_SECONDS, submissions
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.shares import Shares
@@ -92,9 +69,7 @@ class CancelEndpoint:
     parameters: Collection[str] = ()
 
     def __init__(self, parts: IngressParts, card_text: CardTextCheck, recent: RecentSubmissions) -> None:
-        self._parts = parts
-        self._recent = recent
-        self._card_text = card_text
+        self._parts, self._recent, self._card_text = parts, recent, card_text
         self._in_flight = Shares(parts.settings.max_in_flight)
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
@@ -107,11 +82,11 @@ class CancelEndpoint:
         try:
             requested = await self._accept(caller, request, body, wait)
         except StoreUnavailable:
-            requested = SUBMISSION_UNREADABLE
+            requested = responses.SUBMISSION_UNREADABLE
         if isinstance(requested, Problem):
             return self.refuse(requested, caller)
         response = self._confirm(requested, caller, request)
-        return with_warnings(response, warnings) if warnings else response
+        return responses.with_warnings(response, warnings) if warnings else response
 
     async def _accept(
         self, caller: Caller, request: HttpRequest, body: CancellationBody, wait: Wait
@@ -120,7 +95,7 @@ class CancelEndpoint:
         `StoreUnavailable`."""
         request_id = await self._request_id(caller, request.scope["path_params"]["id"])
         if request_id is None:
-            return NO_SUBMISSION
+            return responses.NO_SUBMISSION
         revision = 0
 
         def is_result(event: OutcomeEvent) -> bool:
@@ -144,17 +119,17 @@ class CancelEndpoint:
         """The body, which is optional, and the warnings about it."""
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):
-            return unread_body(body)
+            return responses.unread_body(body)
         if not body:
             return CancellationBody(), ()
         if not request.is_sent_as(JSON_BODY):
-            return request.with_media_type(UNSUPPORTED_MEDIA_TYPE)
+            return request.with_media_type(responses.UNSUPPORTED_MEDIA_TYPE)
         try:
             cancellation = read_object(CancellationBody, body)
         except MalformedJson as error:
-            return malformed_json(str(error))
+            return responses.malformed_json(str(error))
         if isinstance(cancellation, list):
-            return validation_failed(cancellation)
+            return responses.validation_failed(cancellation)
         if cancellation.reason is None:
             return cancellation, ()
         checked = self._card_text.check_text(cancellation.reason, "/reason")
@@ -211,9 +186,9 @@ class CancelEndpoint:
             partition=parts.ids.partition(account.id, request_id) if partition is None else partition,
         )
         if not self._in_flight.take(caller.workspace_id):
-            return OVERLOADED
+            return responses.OVERLOADED
         try:
-            with acting_as(Actor.key(caller.key_id, client_address(request.scope))):
+            with acting_as(Actor.key(caller.key_id, messages.client_address(request.scope))):
                 async with parts.audit.request(
                     "submission.cancel", workspace=caller.workspace_id, target=request_id, account=account.id
                 ):
@@ -221,9 +196,9 @@ class CancelEndpoint:
                         message = parts.signer.signed(encode_cancellation(cancellation))
                         await parts.publisher.publish(parts.requests_topic, (message,))
         except LogUnavailable:
-            return LOG_UNAVAILABLE
+            return responses.LOG_UNAVAILABLE
         except MessageTooLarge as error:
-            return too_large_for_log(error.sizes[0], error.limit)
+            return responses.too_large_for_log(error.sizes[0], error.limit)
         finally:
             self._in_flight.give_back(caller.workspace_id)
         self._recent.note_cancelled(request_id, cancellation.requested_at)
@@ -254,14 +229,14 @@ class CancelEndpoint:
             key_id=caller and caller.key_id,
             code=problem.code,
         )
-        return refusal(problem, self._parts.settings.retry_after_seconds)
+        return responses.refusal(problem, self._parts.settings.retry_after_seconds)
 
 
 def cancellation_response(requested: Requested, origin: str, retry_after_seconds: int) -> Response:
     """The result, if known; otherwise 202 with the address to poll."""
     wait, settled = requested.wait, requested.settled
     headers = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
-    again = retry_after(retry_after_seconds)
+    again = messages.retry_after(retry_after_seconds)
     if settled is None:
         path = f"/api/v1/vrs/submissions/{requested.request_id}"
         data = {
@@ -270,16 +245,18 @@ def cancellation_response(requested: Requested, origin: str, retry_after_seconds
             "cancellation": CancellationStatus.REQUESTED.value,
             "statusUrl": origin + path,
         }
-        body = envelope(requested.status.success, to_json(data))
+        body = messages.envelope(requested.status.success, to_json(data))
         return Response(202, body, ((b"location", path.encode()), again, *headers))
     match settled.status:
         case Status.CANCELLED:
             location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
-            return Response(200, envelope(settled.status.success, settled.record), (location, NO_STORE, *headers))
+            return Response(
+                200, messages.envelope(settled.status.success, settled.record), (location, NO_STORE, *headers)
+            )
         case Status.REJECTED | Status.FAILED:
-            return problem_response(not_made(requested.request_id, settled.status), NO_STORE, *headers)
+            return messages.problem_response(not_made(requested.request_id, settled.status), NO_STORE, *headers)
         case _:  # it came to nothing
             problem = (settled.cancellation or {})["problem"]
             if problem["status"] == HTTPStatus.SERVICE_UNAVAILABLE:
                 headers = (again, *headers)
-            return Response(problem["status"], problem_body(problem), (NO_STORE, *headers), PROBLEM_JSON)
+            return Response(problem["status"], messages.problem_body(problem), (NO_STORE, *headers), PROBLEM_JSON)

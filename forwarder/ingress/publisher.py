@@ -21,17 +21,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import structlog
 
+from forwarder.ingress import responses
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.parts import IngressParts
-from forwarder.ingress.responses import (
-    LOG_UNAVAILABLE,
-    OVERLOADED,
-    STORE_UNAVAILABLE,
-    Receipt,
-    key_reused,
-    receipt_of,
-    too_large_for_log,
-)
+from forwarder.ingress.responses import Receipt, key_reused, receipt_of
 from forwarder.observability.metrics import DEFERRED, PUBLISH_SECONDS
 from forwarder.process.clock import Clock, iso
 from forwarder.process.loops import TimeSlice, yield_to_loop
@@ -104,9 +97,7 @@ class IdempotencyCache:
     the first."""
 
     def __init__(self, reader: "Reader", clock: Clock, max_remembered: int) -> None:
-        self._reader = reader
-        self._clock = clock
-        self._max_remembered = max_remembered
+        self._reader, self._clock, self._max_remembered = reader, clock, max_remembered
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
 
     async def look_up_all(
@@ -171,8 +162,7 @@ class RecentSubmissions:
     while they were remembered."""
 
     def __init__(self, reader: "Reader", max_remembered: int) -> None:
-        self._reader = reader
-        self._max_cancelled = max_remembered
+        self._reader, self._max_cancelled = reader, max_remembered
         self._max_each = max(max_remembered // 2, 1)
         # Two generations; the older is dropped whole. Keeping one dictionary in order would cost more per submission.
         self._newer: dict[str, tuple[_Accepted, ...]] = {}
@@ -398,7 +388,7 @@ class SubmissionPublisher:
                     found.append(await self.recent.refusal(each) if refuse else known)
                 return await self._publish_found(account_id, submissions, found)
         except StoreUnavailable:
-            return STORE_UNAVAILABLE
+            return responses.STORE_UNAVAILABLE
 
     async def _publish_found(
         self, account_id: str, submissions: Sequence[NewSubmission], found: Sequence[Receipt | Problem | Attempt | None]
@@ -439,17 +429,17 @@ class SubmissionPublisher:
     async def _send(self, workspace_id: str, messages: Sequence[Message]) -> Mapping[int, Problem] | Problem:
         """The problem that kept all of `messages` from the log; else those of single ones, by their places."""
         if not self._in_flight.take(workspace_id, len(messages)):
-            return OVERLOADED
+            return responses.OVERLOADED
         began = self._parts.clock.monotonic()
         try:
             await self._parts.publisher.publish(
                 self._parts.requests_topic, [self._parts.signer.signed(each) for each in messages]
             )
         except LogUnavailable:
-            return LOG_UNAVAILABLE
+            return responses.LOG_UNAVAILABLE
         except MessageTooLarge as error:
             _log.error("message.too_large", limit=error.limit, bytes=max(error.sizes.values()), count=len(error.sizes))
-            return {index: too_large_for_log(size, error.limit) for index, size in error.sizes.items()}
+            return {index: responses.too_large_for_log(size, error.limit) for index, size in error.sizes.items()}
         finally:
             self._in_flight.give_back(workspace_id, len(messages))
             DEFERRED.observe(PUBLISH_SECONDS, self._parts.clock.monotonic() - began)

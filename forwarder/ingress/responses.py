@@ -6,16 +6,8 @@ from typing import Any, Final, NamedTuple, assert_never
 
 from pydantic_core import from_json, to_json
 
-from forwarder.http.messages import (
-    NO_STORE,
-    PROBLEM_JSON,
-    BodyFault,
-    Response,
-    envelope,
-    problem_body,
-    problem_response,
-    retry_after,
-)
+from forwarder.http import messages
+from forwarder.http.messages import NO_STORE, PROBLEM_JSON, BodyFault, Response
 from forwarder.http.parameters import Wait
 from forwarder.ingress.caller_warnings import CallerWarning
 from forwarder.reservation.checks.fields import MAX_ITEM_BYTES, MAX_ITEMS
@@ -136,7 +128,7 @@ def refusal(problem: Problem, retry_after_seconds: int) -> Response:
     # The rest of such a body is not read, so the connection cannot be used again.
     unread = problem.code in _UNREAD or problem is NO_ROOM_FOR_BODY
     headers = ((b"connection", b"close"),) if unread else ()
-    return problem_response(problem, *headers, retry_after_seconds=retry_after_seconds)
+    return messages.problem_response(problem, *headers, retry_after_seconds=retry_after_seconds)
 
 
 _SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
@@ -191,10 +183,12 @@ def receipt_response(
         match settled.status:
             case Status.CONFIRMED | Status.CANCELLED:
                 location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
-                return Response(201, envelope(settled.status.success, settled.record), (location, NO_STORE, *applied))
+                return Response(
+                    201, messages.envelope(settled.status.success, settled.record), (location, NO_STORE, *applied)
+                )
             case Status.REJECTED:
                 problem = settled.problem or _REJECTED.as_json()
-                return Response(problem["status"], problem_body(problem), (NO_STORE, *applied), PROBLEM_JSON)
+                return Response(problem["status"], messages.problem_body(problem), (NO_STORE, *applied), PROBLEM_JSON)
             case Status.PENDING | Status.FAILED | Status.IN_DOUBT:
                 pass
             case _:
@@ -208,8 +202,8 @@ def receipt_response(
             record = from_json(known)
         shown = record | shown
     location = (b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode())
-    headers = (location, NO_STORE, retry_after(retry_after_seconds), *applied)
-    return Response(202, envelope(receipt.status.success, json_text(shown)), headers)
+    headers = (location, NO_STORE, messages.retry_after(retry_after_seconds), *applied)
+    return Response(202, messages.envelope(receipt.status.success, json_text(shown)), headers)
 
 
 def with_warnings(response: Response, warnings: Sequence[CallerWarning]) -> Response:

@@ -15,20 +15,10 @@ from pydantic_core import to_json
 from starlette import types
 from starlette.routing import Route
 
-from forwarder.http.messages import (
-    JSON_BODY,
-    NO_STORE,
-    PLACE,
-    BodyFault,
-    HttpRequest,
-    Place,
-    Response,
-    Routes,
-    client_address,
-    envelope,
-    problem_response,
-)
+from forwarder.http import messages
+from forwarder.http.messages import JSON_BODY, NO_STORE, BodyFault, HttpRequest, Response
 from forwarder.http.parameters import Wait, read_wait, refuse_unknown
+from forwarder.ingress import responses
 from forwarder.ingress.bulk import BulkEndpoint
 from forwarder.ingress.caller_warnings import CardTextCheck, Losses
 from forwarder.ingress.cancel import CancelEndpoint
@@ -43,22 +33,7 @@ from forwarder.ingress.message import (
 )
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.publisher import SubmissionPublisher
-from forwarder.ingress.responses import (
-    OVERLOADED,
-    TENANCY_UNAVAILABLE,
-    TEST_MODE_UNAVAILABLE,
-    UNSUPPORTED_MEDIA_TYPE,
-    Receipt,
-    key_reused,
-    malformed_json,
-    receipt_of,
-    receipt_response,
-    receipt_warnings,
-    refusal,
-    unread_body,
-    validation_failed,
-    with_warnings,
-)
+from forwarder.ingress.responses import Receipt, receipt_of
 from forwarder.observability.logging import tells_usual
 from forwarder.observability.metrics import DEFERRED, submissions
 from forwarder.reservation.checks.faults import MalformedJson
@@ -91,9 +66,7 @@ class SubmitEndpoint:
     def __init__(
         self, operation: Operation, parts: IngressParts, builder: SubmissionBuilder, publisher: SubmissionPublisher
     ) -> None:
-        self._operation = operation
-        self._parts = parts
-        self._builder = builder
+        self._operation, self._parts, self._builder = operation, parts, builder
         self._publisher = publisher
         self._default_wait = Wait(parts.settings.wait_seconds if operation == "general" else 0)
         self._log = _log.bind()
@@ -131,17 +104,17 @@ class SubmitEndpoint:
         if isinstance(terms, Problem):
             return terms
         if not request.is_sent_as(JSON_BODY):
-            return request.with_media_type(UNSUPPORTED_MEDIA_TYPE)
+            return request.with_media_type(responses.UNSUPPORTED_MEDIA_TYPE)
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):
-            return unread_body(body)
+            return responses.unread_body(body)
         now = self._parts.clock.now()
         check = plausibility(now, caller.account.skipped_checks)
         try:
             read = read_request(self._operation, body, check)
         except MalformedJson as error:
-            return malformed_json(str(error))
-        return validation_failed(read) if isinstance(read, list) else (read, terms, check, now)
+            return responses.malformed_json(str(error))
+        return responses.validation_failed(read) if isinstance(read, list) else (read, terms, check, now)
 
     async def _publish_and_wait(self, submission: NewSubmission, wait: Wait, request: HttpRequest) -> Receipt | Problem:
         own, outcomes = submission.request_id, self._parts.outcomes
@@ -154,7 +127,7 @@ class SubmitEndpoint:
             if receipt.request_id == own:
                 heard = await expected.within(self._left(wait, request), request.client_left)
                 if isinstance(heard, ConflictingBody):
-                    return key_reused(own)
+                    return responses.key_reused(own)
                 if not isinstance(heard, DuplicateOf):
                     similar = receipt.similar_to or (() if heard is None else heard.similar_to)
                     return await self._as_stored(submission, receipt._replace(settled=heard, similar_to=similar))
@@ -173,7 +146,7 @@ class SubmitEndpoint:
         if stored is None:
             return receipt
         if submission.keyed and stored.fingerprint != submission.fingerprint:
-            return key_reused(submission.request_id)
+            return responses.key_reused(submission.request_id)
         found = receipt_of(stored)
         return receipt if receipt.settled is not None else receipt._replace(settled=found.settled, record=found.record)
 
@@ -226,7 +199,7 @@ class SubmitEndpoint:
             operation=self._operation,
             codes=[problem.code for problem in tried.refused],
         )
-        return Response(200, envelope(tried.success, to_json(tried.as_json())), (NO_STORE,))
+        return Response(200, messages.envelope(tried.success, to_json(tried.as_json())), (NO_STORE,))
 
     def _confirm(
         self, submission: NewSubmission, receipt: Receipt, wait: Wait, caller: Caller, request: HttpRequest
@@ -256,9 +229,9 @@ class SubmitEndpoint:
         # and building it would only delay that.
         shown = submission.reservation if self._operation == "general" else None
         origin = self._parts.settings.public_url or request.origin
-        response = receipt_response(receipt, wait, origin, self._parts.settings.retry_after_seconds, shown)
-        if warnings := (*submission.warnings, *receipt_warnings(receipt)):
-            response = with_warnings(response, warnings)
+        response = responses.receipt_response(receipt, wait, origin, self._parts.settings.retry_after_seconds, shown)
+        if warnings := (*submission.warnings, *responses.receipt_warnings(receipt)):
+            response = responses.with_warnings(response, warnings)
         if not submission.keyed and self._publisher.key_help_is_due(caller.key_id):
             response = replace(response, headers=(*response.headers, _KEY_HELP))
         return response
@@ -274,7 +247,7 @@ class SubmitEndpoint:
             code=problem.code,
             faults=[(fault.pointer, fault.code) for fault in problem.faults],
         )
-        return refusal(problem, self._parts.settings.retry_after_seconds)
+        return responses.refusal(problem, self._parts.settings.retry_after_seconds)
 
 
 _FLOOD: Final = catalogue.TOO_MANY_BAD_TOKENS.code
@@ -299,10 +272,7 @@ class Guarded:
     itself."""
 
     def __init__(self, parts: IngressParts, endpoint: Endpoint, scope: Scope, *, limited: bool = True) -> None:
-        self._parts = parts
-        self._endpoint = endpoint
-        self._scope = scope
-        self._limited = limited
+        self._parts, self._endpoint, self._scope, self._limited = parts, endpoint, scope, limited
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
         response = await self.respond(scope, receive)
@@ -315,19 +285,19 @@ class Guarded:
         caller = await self._authenticate(request)
         if isinstance(caller, Problem):
             # `BadTokens` logs a flood of unknown tokens once; do not log each request.
-            return problem_response(caller) if caller.code == _FLOOD else endpoint.refuse(caller, None)
+            return messages.problem_response(caller) if caller.code == _FLOOD else endpoint.refuse(caller, None)
         # A place counted for the caller's workspace; converts the one that the application took for the address, if any.
-        place: Place | None = scope.get(PLACE)
+        place: messages.Place | None = scope.get(messages.PLACE)
         if place is None:
-            place = scope[PLACE] = self._parts.admission.enter(caller.workspace_id)
+            place = scope[messages.PLACE] = self._parts.admission.enter(caller.workspace_id)
         elif not place.claim(caller.workspace_id):
             place = None
         if place is None:
-            return endpoint.refuse(OVERLOADED, caller)
+            return endpoint.refuse(responses.OVERLOADED, caller)
         try:
             refused = None
             if caller.networks or self._scope not in caller.scopes:
-                refused = forbidden(caller, self._scope, client_address(scope))
+                refused = forbidden(caller, self._scope, messages.client_address(scope))
             if refused is None and scope["query_string"]:
                 refused = refuse_unknown(scope, endpoint.parameters)
             if refused is not None:
@@ -349,24 +319,24 @@ class Guarded:
         known = self._parts.access.recent(request.fields)
         if known is not None and (self._parts.settings.test_mode or not known.account.test):
             return known
-        address, place = client_address(request.scope), None
-        if PLACE not in request.scope:
+        address, place = messages.client_address(request.scope), None
+        if messages.PLACE not in request.scope:
             place = self._parts.admission.enter_unknown(address)
             if place is None:
-                return OVERLOADED
+                return responses.OVERLOADED
         try:
             caller = await self._parts.access.caller(request.fields, address)
         except TenancyUnavailable:
-            return TENANCY_UNAVAILABLE
+            return responses.TENANCY_UNAVAILABLE
         finally:
             if place is not None:
                 place.leave()
         if isinstance(caller, Caller) and caller.account.test and not self._parts.settings.test_mode:
-            return TEST_MODE_UNAVAILABLE
+            return responses.TEST_MODE_UNAVAILABLE
         return caller
 
 
-def ingress_routes(parts: IngressParts) -> Routes:
+def ingress_routes(parts: IngressParts) -> messages.Routes:
     """The routes of both operations, of bulks of them, and of cancellation. They share the bounds on what is under way, and one
     memory of recent keys."""
     publisher = SubmissionPublisher(parts)

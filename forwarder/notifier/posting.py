@@ -231,8 +231,7 @@ class Poster:
     """Posts claimed deliveries. Raises `StoreUnavailable`, `TenancyUnavailable`, `CannotOpen`."""
 
     def __init__(self, parts: NotifierParts, *, jitter: Callable[[], float] = random.random) -> None:
-        self._parts = parts
-        self._jitter = jitter
+        self._parts, self._jitter = parts, jitter
         self._records: Batcher[TriedDelivery, None] = Batcher(
             self._record,
             where=Where.WEBHOOK_RECORDS,

@@ -57,8 +57,7 @@ class Backoff:
     """The state of the endpoints whose last post failed."""
 
     def __init__(self, clock: Clock, settings: NotifierSettings) -> None:
-        self._clock = clock
-        self._settings = settings
+        self._clock, self._settings = clock, settings
         self._failing: dict[str, _EndpointBackoff] = {}
 
     def is_failing(self, endpoint_id: str) -> bool:
@@ -105,8 +104,7 @@ class EndpointDispatcher:
     """Posts to the endpoints that have something due, at most once at a time for each. `stopping` ends runs after their posts."""
 
     def __init__(self, parts: NotifierParts, poster: Poster) -> None:
-        self._parts = parts
-        self._poster = poster
+        self._parts, self._poster = parts, poster
         self.backoff = Backoff(parts.clock, parts.settings)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._failing: set[str] = set()
@@ -210,8 +208,7 @@ class Intake:
     """Queues what one consumer receives. `start` is called with the endpoints that something was queued for."""
 
     def __init__(self, parts: NotifierParts, *, start: Callable[[Iterable[str]], None]) -> None:
-        self._parts = parts
-        self._start = start
+        self._parts, self._start = parts, start
         self._blame = Blame(Where.WEBHOOK_INTAKE, parts.clock.sleep)
 
     async def ingest_next(self, consumer: Consumer) -> None:

@@ -14,19 +14,9 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 
+from forwarder.http import messages
 from forwarder.http.conditional import NotModified, conditional_response, entity_tag, matches
-from forwarder.http.messages import (
-    NO_STORE,
-    Response,
-    Routes,
-    client_address,
-    client_left,
-    envelope,
-    header_fields,
-    header_map,
-    place_of,
-    problem_response,
-)
+from forwarder.http.messages import NO_STORE, Response, Routes
 from forwarder.http.parameters import (
     DEFAULT_LIMIT,
     FIRST,
@@ -188,7 +178,9 @@ _NO_SUBMISSION = catalogue.SUBMISSION_NOT_FOUND.problem(
 )
 _NO_RESERVATION = catalogue.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
 
-_POST_ALONE = problem_response(catalogue.METHOD_NOT_ALLOWED.problem("This path supports POST."), (b"allow", b"POST"))
+_POST_ALONE = messages.problem_response(
+    catalogue.METHOD_NOT_ALLOWED.problem("This path supports POST."), (b"allow", b"POST")
+)
 """Paths of the ingress that have the form of a reservation's path."""
 
 
@@ -254,7 +246,7 @@ class _Queries:
             caller = await self._caller(request)
             if isinstance(caller, Problem):
                 return caller
-            place = place_of(request.scope)
+            place = messages.place_of(request.scope)
             if place is not None and not place.claim(caller.workspace_id):
                 return _OVERLOADED
             return refuse_unknown(request.scope, parameters) or await read(caller, request)
@@ -267,13 +259,13 @@ class _Queries:
             except StoreUnavailable:
                 result = _STORE_UNAVAILABLE
             if isinstance(result, Problem):
-                return problem_response(result, retry_after_seconds=self._parts.retry_after_seconds)
+                return messages.problem_response(result, retry_after_seconds=self._parts.retry_after_seconds)
             return result
 
         return respond
 
     async def _caller(self, request: Request) -> Caller | Problem:
-        address, fields = client_address(request.scope), header_fields(request.scope)
+        address, fields = messages.client_address(request.scope), messages.header_fields(request.scope)
         caller = self._parts.access.recent(fields) or await self._parts.access.caller(fields, address)
         if isinstance(caller, Problem):
             return caller
@@ -297,13 +289,13 @@ class _Queries:
         stored = reservation_id and await self._parts.reader.reservation(caller.account.id, reservation_id)
         if not stored:
             return _NO_RESERVATION
-        body = envelope(stored.status.success, stored.record.encode())
-        return conditional_response(body, header_map(request.scope).get("if-none-match"))
+        body = messages.envelope(stored.status.success, stored.record.encode())
+        return conditional_response(body, messages.header_map(request.scope).get("if-none-match"))
 
     async def status(self, caller: Caller, request: Request) -> Response | NotModified | Problem:
         """The status of a submission, from the moment of its acceptance. Raises `ClientDisconnect` if the client left while it
         waited."""
-        request_id, headers = request.path_params["request_id"], header_map(request.scope)
+        request_id, headers = request.path_params["request_id"], messages.header_map(request.scope)
         prefer, if_none_match = headers.get("prefer"), headers.get("if-none-match")
         wait = _NO_WAIT if prefer is None else read_wait(prefer, _NO_WAIT, self._parts.max_wait_seconds)
         seen = await self._look(caller, request_id) if _REQUEST_ID.fullmatch(request_id) else None
@@ -335,7 +327,7 @@ class _Queries:
             nonlocal body_left, client_is_gone
             while body_left:
                 body_left = (await request.receive()).get("more_body", False)
-            client_is_gone = await client_left(request.scope, request.receive)
+            client_is_gone = await messages.client_left(request.scope, request.receive)
 
         while True:
             # Register before the first read, so that an event after the read is not missed.
@@ -349,7 +341,7 @@ class _Queries:
                     return seen, False
                 if awaited != (seen.duplicate_of or request_id):
                     continue  # the read has shown that it is a duplicate: wait for the original
-                place = place_of(request.scope)
+                place = messages.place_of(request.scope)
                 if place is not None:
                     place.leave()  # from now on it counts as a waiting request
                 heard = await expected.within(left, gone)
@@ -406,7 +398,7 @@ def write_status(stored: StoredSubmission) -> bytes:
     if stored.conflicting_at is not None:
         detail = "Another body came under its Idempotency-Key, and was not made. Send it with a key of its own."
         shown["conflictingBody"] = {"code": CONFLICTING_BODY, "acceptedAt": stored.conflicting_at, "detail": detail}
-    return envelope(stored.status.success, to_json(shown)[:-1] + b',"record":' + stored.record.encode() + b"}")
+    return messages.envelope(stored.status.success, to_json(shown)[:-1] + b',"record":' + stored.record.encode() + b"}")
 
 
 def untaken_status(request_id: str) -> bytes:
@@ -422,4 +414,4 @@ def untaken_status(request_id: str) -> bytes:
         "cancellation": None,
         "record": None,
     }
-    return envelope(Status.PENDING.success, to_json(data))
+    return messages.envelope(Status.PENDING.success, to_json(data))

@@ -83,8 +83,7 @@ class Access:
     """Authenticates the HTTP callers of a process. Shared by its stages, so that they count bad tokens per address together."""
 
     def __init__(self, directory: Directory, clock: Clock, bad_tokens: "BadTokens | None" = None) -> None:
-        self._directory = directory
-        self._clock = clock
+        self._directory, self._clock = directory, clock
         self._bad_tokens = bad_tokens or BadTokens(clock)
         self.uses = KeyUses()
         self._callers: dict[tuple[bytes | None, ...], tuple[Caller, float]] = {}

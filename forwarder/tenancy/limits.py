@@ -87,9 +87,7 @@ class RateLimits:
     unreported that the other processes should know soon."""
 
     def __init__(self, clock: Clock, default: RateLimit | None = None, *, max_keys: int = 10_000) -> None:
-        self._clock = clock
-        self._default = default
-        self._max_keys = max_keys
+        self._clock, self._default, self._max_keys = clock, default, max_keys
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._unreported: dict[str, _Bucket] = {}
         self.report_due = asyncio.Event()

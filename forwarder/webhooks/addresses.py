@@ -174,8 +174,7 @@ class ResolvedTargets:
     itself, it checks only hosts that are written as addresses."""
 
     def __init__(self, rule: AddressRule, find: Resolve | None = None, *, resolves: bool = True) -> None:
-        self._rule = rule
-        self._resolves = resolves
+        self._rule, self._resolves = rule, resolves
         self._find = find or Resolver()
 
     async def check(self, url: str) -> None:

@@ -57,10 +57,7 @@ class HttpSender:
         rule: AddressRule | None = None,
     ) -> None:
         """`rule`: checked here for addresses that are written as such, if the pools do not check any."""
-        self._rule = rule
-        self._pools = pools
-        self._clock = clock
-        self._seconds = seconds
+        self._rule, self._pools, self._clock, self._seconds = rule, pools, clock, seconds
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         try:
@@ -158,9 +155,7 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
     """Opens connections to allowed addresses only."""
 
     def __init__(self, scheme: str, rule: AddressRule, find: Resolve) -> None:
-        self._scheme = scheme
-        self._rule = rule
-        self._find = find
+        self._scheme, self._rule, self._find = scheme, rule, find
         self._inner = httpcore.AnyIOBackend()
 
     async def connect_tcp(
@@ -219,8 +214,7 @@ class TracedSender:
     """`sender`, with a span for each post, a part of the trace in its `traceparent`."""
 
     def __init__(self, sender: Sender, tracer: Tracer) -> None:
-        self._sender = sender
-        self._tracer = tracer
+        self._sender, self._tracer = sender, tracer
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         parent = read_trace(headers.get(TRACEPARENT), headers.get(TRACESTATE))

@@ -30,45 +30,39 @@ from forwarder.tenancy.port import (
     write_networks,
     write_scopes,
 )
-from forwarder.tenancy.sql.database import (
-    api_keys,
-    grants,
-    in_utc,
-    insert_into,
-    integration_accounts,
-    key_usage,
-    key_uses,
-    read,
-    shared_key,
-    transaction,
-    webhook_endpoints,
-    workspaces,
-)
+from forwarder.tenancy.sql import database
+from forwarder.tenancy.sql.database import in_utc, insert_into, read, shared_key, transaction
 from forwarder.tenancy.sql.directory import ACCOUNT, account_of, key_of, limit_of
 
-_KNOWN_KEYS = select(api_keys, key_uses.c.used_at).outerjoin(key_uses, key_uses.c.key_id == api_keys.c.id)
+_KNOWN_KEYS = select(database.api_keys, database.key_uses.c.used_at).outerjoin(
+    database.key_uses, database.key_uses.c.key_id == database.api_keys.c.id
+)
 
 
 def _count(table: Table, *conditions: ColumnElement[bool]) -> ScalarSelect[int]:
-    theirs = select(func.count()).where(table.c.workspace_id == workspaces.c.id, *conditions)
-    return theirs.correlate(workspaces).scalar_subquery()
+    theirs = select(func.count()).where(table.c.workspace_id == database.workspaces.c.id, *conditions)
+    return theirs.correlate(database.workspaces).scalar_subquery()
 
 
 _WORKSPACES = select(
-    workspaces.c.id,
-    workspaces.c.created_at,
-    workspaces.c.limit_requests,
-    workspaces.c.limit_seconds,
-    _count(integration_accounts).label("accounts"),
-    _count(api_keys, api_keys.c.revoked_at.is_(None)).label("live_keys"),
-    _count(webhook_endpoints).label("webhooks"),
+    database.workspaces.c.id,
+    database.workspaces.c.created_at,
+    database.workspaces.c.limit_requests,
+    database.workspaces.c.limit_seconds,
+    _count(database.integration_accounts).label("accounts"),
+    _count(database.api_keys, database.api_keys.c.revoked_at.is_(None)).label("live_keys"),
+    _count(database.webhook_endpoints).label("webhooks"),
 )
 
 
 Audited = Callable[..., AbstractAsyncContextManager[object]]
 """Audits an operation while its change is made. Called with the action, and with `workspace`, `target` and details by name."""
 
-_DAYS = (workspaces.c.reservation_days, workspaces.c.delivery_days, workspaces.c.dead_letter_days)
+_DAYS = (
+    database.workspaces.c.reservation_days,
+    database.workspaces.c.delivery_days,
+    database.workspaces.c.dead_letter_days,
+)
 
 
 class TenancyAdmin:
@@ -76,8 +70,7 @@ class TenancyAdmin:
     `NotKnown`, `TenancyUnavailable`."""
 
     def __init__(self, engine: AsyncEngine, audited: Audited = lambda _action, **_about: nullcontext()) -> None:
-        self._engine = engine
-        self._audited = audited
+        self._engine, self._audited = engine, audited
 
     @asynccontextmanager
     async def _changing(self, action: str, **about: Any) -> AsyncIterator[AsyncConnection]:
@@ -86,17 +79,17 @@ class TenancyAdmin:
 
     async def add_workspace(self, workspace_id: str, limit: RateLimit | None = None) -> None:
         terms = KeyTerms() if limit is None else KeyTerms(limit=limit)
-        new = insert_into(self._engine, workspaces).values(id=workspace_id, **_columns(terms))
+        new = insert_into(self._engine, database.workspaces).values(id=workspace_id, **_columns(terms))
         async with self._changing("workspace.add", workspace=workspace_id, **_texts(terms)) as connection:
-            added = await connection.execute(new.on_conflict_do_nothing().returning(workspaces.c.id))
+            added = await connection.execute(new.on_conflict_do_nothing().returning(database.workspaces.c.id))
             if added.one_or_none() is None:
                 raise AlreadyExists(f"There is a workspace {workspace_id!r} already.")
 
     async def limit_workspace(self, workspace_id: str, limit: RateLimit | None) -> None:
         """Sets the limit that its keys share, or removes it."""
         terms = KeyTerms(limit=limit)
-        of_it = update(workspaces).where(workspaces.c.id == workspace_id).values(_columns(terms))
-        before = select(workspaces).where(workspaces.c.id == workspace_id).with_for_update()
+        of_it = update(database.workspaces).where(database.workspaces.c.id == workspace_id).values(_columns(terms))
+        before = select(database.workspaces).where(database.workspaces.c.id == workspace_id).with_for_update()
         async with self._changing("workspace.change", workspace=workspace_id, **_texts(terms)) as connection:
             was = (await connection.execute(before)).one_or_none()
             if was is None:
@@ -106,7 +99,7 @@ class TenancyAdmin:
 
     async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
         """All workspaces, or one, ordered by id."""
-        wanted = _of(workspace_id, _WORKSPACES.order_by(workspaces.c.id), workspaces.c.id)
+        wanted = _of(workspace_id, _WORKSPACES.order_by(database.workspaces.c.id), database.workspaces.c.id)
         return [
             Workspace(row.id, in_utc(row.created_at), row.accounts, row.live_keys, row.webhooks, limit_of(row))
             for row in await read(self._engine, wanted)
@@ -114,9 +107,9 @@ class TenancyAdmin:
 
     async def remove_workspace(self, workspace_id: str) -> None:
         """Removes a workspace without accounts and webhooks, and its keys. Raises `InUse`."""
-        theirs = select(api_keys.c.id).where(api_keys.c.workspace_id == workspace_id)
+        theirs = select(database.api_keys.c.id).where(database.api_keys.c.workspace_id == workspace_id)
         async with self._changing("workspace.remove", workspace=workspace_id) as connection:
-            row = (await connection.execute(_WORKSPACES.where(workspaces.c.id == workspace_id))).one_or_none()
+            row = (await connection.execute(_WORKSPACES.where(database.workspaces.c.id == workspace_id))).one_or_none()
             if row is None:
                 raise NotKnown(f"There is no workspace {workspace_id!r}.")
             if row.accounts or row.webhooks:
@@ -124,18 +117,18 @@ class TenancyAdmin:
                     f"Workspace {workspace_id!r} has {row.accounts} accounts and {row.webhooks} webhooks, whose data "
                     "would have no owner."
                 )
-            await connection.execute(delete(key_uses).where(key_uses.c.key_id.in_(theirs)))
-            shared = key_usage.c.key_id == shared_by(workspace_id)
-            await connection.execute(delete(key_usage).where(shared | key_usage.c.key_id.in_(theirs)))
-            await connection.execute(delete(api_keys).where(api_keys.c.workspace_id == workspace_id))
-            await connection.execute(delete(workspaces).where(workspaces.c.id == workspace_id))
+            await connection.execute(delete(database.key_uses).where(database.key_uses.c.key_id.in_(theirs)))
+            shared = database.key_usage.c.key_id == shared_by(workspace_id)
+            await connection.execute(delete(database.key_usage).where(shared | database.key_usage.c.key_id.in_(theirs)))
+            await connection.execute(delete(database.api_keys).where(database.api_keys.c.workspace_id == workspace_id))
+            await connection.execute(delete(database.workspaces).where(database.workspaces.c.id == workspace_id))
 
     async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
         """A new key and its token, which is shown only here and stored nowhere."""
         key = ApiKey(new_key_id(), workspace_id, test, **terms)
         token = new_token(await shared_key(self._engine, "token-key"), test=test)
         whole = {**terms, "scopes": key.scopes, "networks": key.networks}
-        new = insert_into(self._engine, api_keys).values(
+        new = insert_into(self._engine, database.api_keys).values(
             id=key.id, workspace_id=workspace_id, token_hash=token_hash(token), test=test, **_columns(whole)
         )
         about = {"test": test, **_texts({"scopes": key.scopes, **terms})}
@@ -147,52 +140,61 @@ class TenancyAdmin:
 
     async def change_key(self, key_id: str, **terms: Unpack[KeyTerms]) -> KnownKey:
         """Changes the given terms; returns the changed key."""
-        values, known = _columns(terms), _KNOWN_KEYS.where(api_keys.c.id == key_id)
+        values, known = _columns(terms), _KNOWN_KEYS.where(database.api_keys.c.id == key_id)
         async with self._changing("key.change", target=key_id, **_texts(terms)) as connection:
-            row = (await connection.execute(known.with_for_update(of=api_keys))).one_or_none()
+            row = (await connection.execute(known.with_for_update(of=database.api_keys))).one_or_none()
             if row is None:
                 raise NotKnown(f"There is no key {key_id!r}.")
             was = _known(row).key
             before = _texts({name: getattr(was, name) for name in terms})
             tell(workspace=was.workspace_id, details={"was": before})
             if values:
-                await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(values))
+                await connection.execute(
+                    update(database.api_keys).where(database.api_keys.c.id == key_id).values(values)
+                )
                 row = (await connection.execute(known)).one()
         return _known(row)
 
     async def revoke_key(self, key_id: str) -> None:
-        revoked_at = func.coalesce(api_keys.c.revoked_at, func.current_timestamp())
-        revoked = update(api_keys).where(api_keys.c.id == key_id).values(revoked_at=revoked_at)
+        revoked_at = func.coalesce(database.api_keys.c.revoked_at, func.current_timestamp())
+        revoked = update(database.api_keys).where(database.api_keys.c.id == key_id).values(revoked_at=revoked_at)
         async with self._changing("key.revoke", target=key_id) as connection:
-            workspace = await connection.scalar(revoked.returning(api_keys.c.workspace_id))
+            workspace = await connection.scalar(revoked.returning(database.api_keys.c.workspace_id))
             if workspace is None:
                 raise NotKnown(f"There is no key {key_id!r}.")
             tell(workspace=workspace)
 
     async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
         """The keys in the order of their creation."""
-        every = _KNOWN_KEYS.order_by(api_keys.c.created_at, api_keys.c.id)
-        wanted = _of(workspace_id, every, api_keys.c.workspace_id)
+        every = _KNOWN_KEYS.order_by(database.api_keys.c.created_at, database.api_keys.c.id)
+        wanted = _of(workspace_id, every, database.api_keys.c.workspace_id)
         return [_known(row) for row in await read(self._engine, wanted)]
 
     async def keys_ending(self, *, after: datetime, before: datetime) -> int:
         """How many keys that were not revoked expire between these times."""
-        ending = (api_keys.c.revoked_at.is_(None), api_keys.c.expires_at > after, api_keys.c.expires_at <= before)
-        (row,) = await read(self._engine, select(func.count(api_keys.c.id)).where(*ending))
+        ending = (
+            database.api_keys.c.revoked_at.is_(None),
+            database.api_keys.c.expires_at > after,
+            database.api_keys.c.expires_at <= before,
+        )
+        (row,) = await read(self._engine, select(func.count(database.api_keys.c.id)).where(*ending))
         return int(row[0])
 
     async def put_account(self, account: Account) -> None:
-        new = insert_into(self._engine, integration_accounts).values(asdict(account)).on_conflict_do_nothing()
+        new = insert_into(self._engine, database.integration_accounts).values(asdict(account)).on_conflict_do_nothing()
         async with self._changing("account.add", **_about(account), base_url=account.base_url) as connection:
             await _require_workspace(connection, account.workspace_id)
-            if (await connection.execute(new.returning(integration_accounts.c.id))).one_or_none() is None:
+            if (await connection.execute(new.returning(database.integration_accounts.c.id))).one_or_none() is None:
                 raise AlreadyExists(f"There is an account {account.id!r} already.")
 
     async def change_account(self, was: Account, account: Account) -> None:
         """Writes what differs between `was`, as it was read, and `account`; leaves what others changed since then. Raises
         `ChangedMeanwhile` if that is one of these fields, or the address or credential, which belong together."""
         changed = {each.name for each in fields(Account) if getattr(was, each.name) != getattr(account, each.name)}
-        own = and_(integration_accounts.c.id == account.id, integration_accounts.c.workspace_id == account.workspace_id)
+        own = and_(
+            database.integration_accounts.c.id == account.id,
+            database.integration_accounts.c.workspace_id == account.workspace_id,
+        )
         async with self._changing("account.change", **_about(account), changed=_changed(was, account)) as connection:
             row = (await connection.execute(select(*ACCOUNT).where(own).with_for_update())).one_or_none()
             if row is None:
@@ -205,29 +207,35 @@ class TenancyAdmin:
                 )
             if changed:
                 values = {name: getattr(account, name) for name in changed}
-                await connection.execute(update(integration_accounts).where(own).values(values))
+                await connection.execute(update(database.integration_accounts).where(own).values(values))
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]:
-        every = select(*ACCOUNT).order_by(integration_accounts.c.id)
-        wanted = _of(workspace_id, every, integration_accounts.c.workspace_id)
+        every = select(*ACCOUNT).order_by(database.integration_accounts.c.id)
+        wanted = _of(workspace_id, every, database.integration_accounts.c.workspace_id)
         return [account_of(row) for row in await read(self._engine, wanted)]
 
     async def kinds(self) -> Sequence[str]:
         """The kinds of PMS that accounts have."""
-        wanted = select(integration_accounts.c.kind).distinct().order_by(integration_accounts.c.kind)
+        wanted = select(database.integration_accounts.c.kind).distinct().order_by(database.integration_accounts.c.kind)
         return [row.kind for row in await read(self._engine, wanted)]
 
     async def pause(self, account_id: str, *, paused: bool) -> None:
-        changed = update(integration_accounts).where(integration_accounts.c.id == account_id).values(paused=paused)
+        changed = (
+            update(database.integration_accounts)
+            .where(database.integration_accounts.c.id == account_id)
+            .values(paused=paused)
+        )
         async with self._changing("account.pause" if paused else "account.resume", target=account_id) as connection:
-            workspace = await connection.scalar(changed.returning(integration_accounts.c.workspace_id))
+            workspace = await connection.scalar(changed.returning(database.integration_accounts.c.workspace_id))
             if workspace is None:
                 raise NotKnown(f"There is no account {account_id!r}.")
             tell(workspace=workspace)
 
     async def forget_grants(self, account_id: str, *, but: str) -> None:
         """Forget the grants of every credential of the account but the one with the digest `but`."""
-        forgotten = delete(grants).where(grants.c.account_id == account_id, grants.c.credential != but)
+        forgotten = delete(database.grants).where(
+            database.grants.c.account_id == account_id, database.grants.c.credential != but
+        )
         async with self._changing("account.forget_grants", target=account_id) as connection:
             await connection.execute(forgotten)
 
@@ -235,7 +243,11 @@ class TenancyAdmin:
 
     async def policies(self, workspace_id: str | None = None) -> Sequence[RetentionPolicy]:
         """The policies of one workspace or all, ordered by id. Raises `NotKnown` if there is no such workspace."""
-        wanted = _of(workspace_id, select(workspaces.c.id, *_DAYS).order_by(workspaces.c.id), workspaces.c.id)
+        wanted = _of(
+            workspace_id,
+            select(database.workspaces.c.id, *_DAYS).order_by(database.workspaces.c.id),
+            database.workspaces.c.id,
+        )
         found = [RetentionPolicy(*row) for row in await read(self._engine, wanted)]
         if workspace_id is not None and not found:
             raise NotKnown(f"There is no workspace {workspace_id!r}.")
@@ -243,22 +255,24 @@ class TenancyAdmin:
 
     async def set_policy(self, workspace_id: str, **days: int | None) -> RetentionPolicy:
         """Sets these fields of the policy; returns it whole. Raises `NotKnown` if there is no such workspace."""
-        of_it = update(workspaces).where(workspaces.c.id == workspace_id).values(days)
-        before = select(workspaces.c.id, *_DAYS).where(workspaces.c.id == workspace_id).with_for_update()
+        of_it = update(database.workspaces).where(database.workspaces.c.id == workspace_id).values(days)
+        before = (
+            select(database.workspaces.c.id, *_DAYS).where(database.workspaces.c.id == workspace_id).with_for_update()
+        )
         async with self._changing("retention.set", workspace=workspace_id, **days) as connection:
             was = (await connection.execute(before)).one_or_none()
             if was is None:
                 raise NotKnown(f"There is no workspace {workspace_id!r}.")
             tell(details={"was": {name: was._mapping[name] for name in days}})
-            row = (await connection.execute(of_it.returning(workspaces.c.id, *_DAYS))).one()
+            row = (await connection.execute(of_it.returning(database.workspaces.c.id, *_DAYS))).one()
         return RetentionPolicy(*row)
 
     async def account_workspaces(self) -> dict[str, str]:
-        wanted = select(integration_accounts.c.id, integration_accounts.c.workspace_id)
+        wanted = select(database.integration_accounts.c.id, database.integration_accounts.c.workspace_id)
         return {row.id: row.workspace_id for row in await read(self._engine, wanted)}
 
     async def endpoint_workspaces(self) -> dict[str, str]:
-        wanted = select(webhook_endpoints.c.id, webhook_endpoints.c.workspace_id)
+        wanted = select(database.webhook_endpoints.c.id, database.webhook_endpoints.c.workspace_id)
         return {row.id: row.workspace_id for row in await read(self._engine, wanted)}
 
 
@@ -327,6 +341,6 @@ def _changed(before: Account, after: Account) -> dict[str, Any]:
 
 
 async def _require_workspace(connection: AsyncConnection, workspace_id: str) -> None:
-    found = await connection.execute(select(workspaces.c.id).where(workspaces.c.id == workspace_id))
+    found = await connection.execute(select(database.workspaces.c.id).where(database.workspaces.c.id == workspace_id))
     if found.one_or_none() is None:
         raise NotKnown(f"There is no workspace {workspace_id!r}.")

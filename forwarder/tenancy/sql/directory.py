@@ -64,9 +64,7 @@ class LookupCache(Generic[V]):
     """
 
     def __init__(self, look_up: Callable[[str], Awaitable[V | None]], clock: Clock, times: CacheTimes) -> None:
-        self._look_up = look_up
-        self._clock = clock
-        self._times = times
+        self._look_up, self._clock, self._times = look_up, clock, times
         self._known: OrderedDict[str, tuple[V, float]] = OrderedDict()
         self._absent: OrderedDict[str, float] = OrderedDict()
         self._under_way: dict[str, asyncio.Task[V | None]] = {}
@@ -177,8 +175,7 @@ class SqlDirectory:
         *,
         for_pushes: bool = False,
     ) -> None:
-        self._engine = engine
-        self._clock = clock
+        self._engine, self._clock = engine, clock
         self._account = _PUSHED_ACCOUNT if for_pushes else _SERVED_ACCOUNT
         self._shadow = shadow
         self._token_key: bytes | None = None

@@ -14,27 +14,10 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Column, ColumnElement, Executable, Row, Table, and_, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from forwarder.tenancy import sealing
 from forwarder.tenancy.cards import SealingKey
 from forwarder.tenancy.port import Account, CannotOpen, NotKnown, Sealer, Unsealer
-from forwarder.tenancy.sealing import (
-    SEPARATOR,
-    KeyPair,
-    Keyring,
-    KnownSecret,
-    PublicKeys,
-    PublicKeySealer,
-    Resealed,
-    Secret,
-    SecretState,
-    WrappedKey,
-    active_of,
-    check_secrets,
-    of_client_key,
-    of_credential,
-    of_grant,
-    of_webhook_headers,
-    of_webhook_secret,
-)
+from forwarder.tenancy.sealing import Keyring, KnownSecret, Secret, SecretState
 from forwarder.tenancy.sql.database import (
     grants,
     in_utc,
@@ -71,7 +54,7 @@ class SqlSecrets:
         if first and not known:
             await self._insert(held[0], SecretState.ACTIVE)
             known = await self.known()
-        check_secrets(held, known)
+        sealing.check_secrets(held, known)
         return known
 
     async def add(self, secret: Secret) -> bool:
@@ -97,9 +80,9 @@ class SqlSecrets:
             if not (await connection.execute(retired.values(state=SecretState.RETIRED.value))).rowcount:
                 raise NotKnown(f"There is no accepted secret {secret_id!r}.")
 
-    async def trusted_keys(self, verify_keys: Collection[bytes]) -> PublicKeys:
+    async def trusted_keys(self, verify_keys: Collection[bytes]) -> sealing.PublicKeys:
         """The public keys that are sealed to now. Raises `NotTrusted`, `NoSecretYet`."""
-        active = active_of(await self.known())
+        active = sealing.active_of(await self.known())
         if active is None:
             raise NoSecretYet("There is no key to seal with: run `forwarder migrate` with FORWARDER_SECRET_KEY set.")
         active.keys.require_trusted(verify_keys)
@@ -123,7 +106,7 @@ class SqlSecrets:
 
 def _known(row: Row[tuple[object, ...]]) -> KnownSecret:
     names = ("verify_key", "accounts_key", "webhooks_key", "signature")
-    keys = PublicKeys(row.id, *(bytes.fromhex(getattr(row, name)) for name in names))
+    keys = sealing.PublicKeys(row.id, *(bytes.fromhex(getattr(row, name)) for name in names))
     activated_at = None if row.activated_at is None else in_utc(row.activated_at)
     return KnownSecret(keys, SecretState(row.state), in_utc(row.created_at), activated_at)
 
@@ -150,7 +133,7 @@ class _Kept:
 
 
 def _credential(account_id: str, base_url: str, options: Mapping[str, Any]) -> str:
-    return of_credential(Account(account_id, "", "", base_url, "", options=options))
+    return sealing.of_credential(Account(account_id, "", "", base_url, "", options=options))
 
 
 _account, _grant, _hook, _earlier = integration_accounts.c, grants.c, webhook_endpoints.c, webhook_secrets.c
@@ -163,19 +146,26 @@ _KEPT: Final = (
         (_account.id, _account.base_url, _account.options),
         _credential,
     ),
-    _Kept("client keys", _account.client_key, (_account.id,), (_account.id,), of_client_key),
-    _Kept("grants", _grant.content, _of := (_grant.account_id, _grant.credential), _of, of_grant),
-    _Kept("webhook secrets", _hook.secret, (_hook.id,), (_hook.id,), of_webhook_secret, webhooks=True),
-    _Kept("webhook headers", _hook.headers, (_hook.id,), (_hook.id, _hook.url), of_webhook_headers, webhooks=True),
+    _Kept("client keys", _account.client_key, (_account.id,), (_account.id,), sealing.of_client_key),
+    _Kept("grants", _grant.content, _of := (_grant.account_id, _grant.credential), _of, sealing.of_grant),
+    _Kept("webhook secrets", _hook.secret, (_hook.id,), (_hook.id,), sealing.of_webhook_secret, webhooks=True),
     _Kept(
-        "previous webhook secrets", _hook.previous_secret, (_hook.id,), (_hook.id,), of_webhook_secret, webhooks=True
+        "webhook headers", _hook.headers, (_hook.id,), (_hook.id, _hook.url), sealing.of_webhook_headers, webhooks=True
+    ),
+    _Kept(
+        "previous webhook secrets",
+        _hook.previous_secret,
+        (_hook.id,),
+        (_hook.id,),
+        sealing.of_webhook_secret,
+        webhooks=True,
     ),
     _Kept(
         "earlier webhook secrets",
         _earlier.secret,
         (_earlier.endpoint_id,),
         (_earlier.endpoint_id,),
-        of_webhook_secret,
+        sealing.of_webhook_secret,
         webhooks=True,
     ),
 )
@@ -197,15 +187,15 @@ class SqlSealed:
             found[kept.name] = Counter({row.id: row.texts for row in await read(self._engine, counted)})
         return found
 
-    async def reseal(self, keyring: Keyring) -> dict[str, Resealed]:
+    async def reseal(self, keyring: Keyring) -> dict[str, sealing.Resealed]:
         """Reseals texts of other keys to the active secret, row by row, and only if unchanged since they were read; so it is safe
         during operation, and to repeat."""
         return {kept.name: await self._reseal(kept, keyring) for kept in _KEPT}
 
-    async def _reseal(self, kept: _Kept, keyring: Keyring) -> Resealed:
+    async def _reseal(self, kept: _Kept, keyring: Keyring) -> sealing.Resealed:
         pair = keyring.active.webhooks if kept.webhooks else keyring.active.accounts
-        sealer = PublicKeySealer(pair.public_key)
-        others = and_(kept.column.is_not(None), kept.column.not_like(f"{pair.key_id}{SEPARATOR}%"))
+        sealer = sealing.PublicKeySealer(pair.public_key)
+        others = and_(kept.column.is_not(None), kept.column.not_like(f"{pair.key_id}{sealing.SEPARATOR}%"))
         wanted = select(kept.column, *kept.keys, *kept.of).where(others).order_by(*kept.keys)
         rows = [tuple(row) for row in await read(self._engine, wanted)]
         moved = failed = 0
@@ -222,7 +212,7 @@ class SqlSealed:
                     change = update(kept.table).where(*same, kept.column == sealed)
                     new = sealer.seal_text(text, bound_to)
                     moved += (await connection.execute(change.values({kept.column.name: new}))).rowcount
-        return Resealed(moved, failed)
+        return sealing.Resealed(moved, failed)
 
 
 HOUR: Final = timedelta(hours=1)
@@ -242,8 +232,7 @@ class SealingKeys:
     `TenancyUnavailable`."""
 
     def __init__(self, engine: AsyncEngine, keyring: Keyring) -> None:
-        self._engine = engine
-        self._keyring = keyring
+        self._engine, self._keyring = engine, keyring
 
     async def publish(self, *, now: datetime) -> int:
         """Make those of the next days, as far as they are missing; how many."""
@@ -252,7 +241,9 @@ class SealingKeys:
         wanted = select(_row.not_before).where(_row.not_before >= _seconds(first))
         there = {row.not_before for row in await read(self._engine, wanted)}
         missing = [
-            _signed(self._keyring, KeyPair.new(), hour, hour + HOUR) for hour in hours if _seconds(hour) not in there
+            _signed(self._keyring, sealing.KeyPair.new(), hour, hour + HOUR)
+            for hour in hours
+            if _seconds(hour) not in there
         ]
         if missing:
             # If two publish at once, the first one's key of an hour is kept.
@@ -266,7 +257,9 @@ class SealingKeys:
         wanted = select(_row.secret_id, _row.private_key).where(_row.key_id == key_id)
         rows = await read(self._engine, wanted)
         return (
-            self._keyring.unwrap(WrappedKey(rows[0].secret_id, rows[0].private_key), _purpose(key_id)) if rows else None
+            self._keyring.unwrap(sealing.WrappedKey(rows[0].secret_id, rows[0].private_key), _purpose(key_id))
+            if rows
+            else None
         )
 
     async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
@@ -293,22 +286,22 @@ class SealingKeys:
         wanted = select(_row.secret_id, func.count().label("wrapped")).group_by(_row.secret_id)
         return {"sealing keys": Counter({row.secret_id: row.wrapped for row in await read(self._engine, wanted)})}
 
-    async def reseal(self, keyring: Keyring) -> dict[str, Resealed]:
+    async def reseal(self, keyring: Keyring) -> dict[str, sealing.Resealed]:
         """Wraps and signs the keys of other secrets with the active one."""
         wanted = select(sealing_keys).where(_row.secret_id != keyring.active.id)
         rows = await read(self._engine, wanted)
         moved = failed = 0
         for row in rows:
             try:
-                key = keyring.unwrap(WrappedKey(row.secret_id, row.private_key), _purpose(row.key_id))
+                key = keyring.unwrap(sealing.WrappedKey(row.secret_id, row.private_key), _purpose(row.key_id))
             except CannotOpen:
                 failed += 1
                 continue
-            values = _signed(keyring, KeyPair.of(key), _moment(row.not_before), _moment(row.not_after))
+            values = _signed(keyring, sealing.KeyPair.of(key), _moment(row.not_before), _moment(row.not_after))
             change = update(sealing_keys).where(_row.key_id == row.key_id, _row.private_key == row.private_key)
             async with transaction(self._engine, writes=True) as connection:
                 moved += (await connection.execute(change.values(values))).rowcount
-        return {"sealing keys": Resealed(moved, failed)}
+        return {"sealing keys": sealing.Resealed(moved, failed)}
 
 
 async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[SealingKey]:
@@ -328,7 +321,7 @@ async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[S
     ]
 
 
-def _signed(keyring: Keyring, pair: KeyPair, not_before: datetime, not_after: datetime) -> dict[str, Any]:
+def _signed(keyring: Keyring, pair: sealing.KeyPair, not_before: datetime, not_after: datetime) -> dict[str, Any]:
     """The columns of a key that the active secret wraps and signs."""
     key = SealingKey.signed_by(keyring.active, pair, not_before, not_after)
     wrapped = keyring.wrap(pair.private_key, _purpose(pair.key_id))
@@ -373,16 +366,16 @@ class SqlGrants:
     `CannotOpen`."""
 
     def __init__(self, engine: AsyncEngine, sealer: Sealer, unsealer: Unsealer) -> None:
-        self._engine = engine
-        self._sealer = sealer
-        self._unsealer = unsealer
+        self._engine, self._sealer, self._unsealer = engine, sealer, unsealer
 
     async def read(self, account_id: str, credential: str) -> GrantRow | None:
         wanted = select(grants.c.version, grants.c.claim, grants.c.content).where(*_grant_of(account_id, credential))
         rows = await read(self._engine, wanted)
         if not rows:
             return None
-        content = rows[0].content and self._unsealer.open_text(rows[0].content, of_grant(account_id, credential))
+        content = rows[0].content and self._unsealer.open_text(
+            rows[0].content, sealing.of_grant(account_id, credential)
+        )
         return GrantRow(rows[0].version, rows[0].claim, content)
 
     async def claim(
@@ -410,7 +403,7 @@ class SqlGrants:
             .values(
                 version=version + 1,
                 claim=None,
-                content=self._sealer.seal_text(content, of_grant(account_id, credential)),
+                content=self._sealer.seal_text(content, sealing.of_grant(account_id, credential)),
             )
         )
         async with transaction(self._engine, writes=True) as connection:
