@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from forwarder.http.health import Health, health_routes
-from forwarder.http.server import http_app, serve
+from forwarder.http.server import HttpApp, serve
 from forwarder.observability.logging import configure_logging
 from forwarder.process.supervision import Stop, bind
 from tests.support.stages.hostile import ATTACKS, SETTINGS, Victim, attack, fill
@@ -30,7 +30,7 @@ async def _serve() -> None:
     async with stages(SETTINGS, max_waiting=10_000) as house:
         fill(house)
         listening = bind("127.0.0.1", 0)
-        app = http_app([*house.routes, *health_routes(Health())], house.clock, admission=house.admission)
+        app = HttpApp([*house.routes, *health_routes(Health())], house.clock, admission=house.admission)
         print(listening.getsockname()[1], flush=True)
         await serve(app, listening, Stop(), grace_seconds=1)
 

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message
 
 from forwarder.http.health import Health, health_routes
 from forwarder.http.messages import Admission
-from forwarder.http.server import http_app
+from forwarder.http.server import HttpApp
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.routes import ingress_routes
 from forwarder.pms.rehearsal import Previews
@@ -135,7 +135,7 @@ def application(publisher: Publisher, topic: str = "reservations.requests") -> A
         audit=memory_audit(clock),
         admission=(admission := Admission()),
     )
-    return http_app([*ingress_routes(parts), *health_routes(Health())], clock, admission=admission)
+    return HttpApp([*ingress_routes(parts), *health_routes(Health())], clock, admission=admission)
 
 
 async def call(app: ASGIApp, path: str, body: bytes) -> None:

@@ -1,8 +1,7 @@
 """Access to the console: sign-in with an operator's key, sessions, and verification that a form is ours.
 
 Sessions are in this process's memory: a restart ends all of them. A session holds the token of the key that it was opened with,
-because only the token shows whether its key is still valid.
-"""
+because only the token shows whether its key is still valid."""
 
 import hmac
 import secrets

@@ -2,8 +2,7 @@
 are tagged and compressed once, on the first request.
 
 Responses with guests' data stay `no-store`. Their tags are for callers that store records on purpose; caches in proxies and
-browsers must not keep guests' data only to revalidate it.
-"""
+browsers must not keep guests' data only to revalidate it."""
 
 import gzip
 import re

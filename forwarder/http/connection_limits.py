@@ -2,8 +2,7 @@
 
 `LimitedProtocol` is uvicorn's HTTP protocol with these limits. It may depend on uvicorn: on the callbacks of asyncio and httptools,
 and on uvicorn's state of a connection. Independent of routes. The application has limits of its own, which respond with a problem:
-the size of a head, and the size and time of a body. `connections` limits the number of connections.
-"""
+the size of a head, and the size and time of a body. `connections` limits the number of connections."""
 
 import asyncio
 import functools
@@ -26,12 +25,10 @@ from forwarder.reservation.problems import catalogue
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 """Maximum size of a request's target and all header lines."""
-
 HEAD_TOO_LARGE: Final = messages.problem_response(
     catalogue.HEADERS_TOO_LARGE.problem(f"The request's target and headers must have at most {MAX_HEAD_BYTES} bytes."),
     (b"connection", b"close"),
 )
-
 MAX_QUEUED: Final = 16
 """Maximum requests of one connection that are parsed and unanswered."""
 
@@ -40,8 +37,6 @@ _log = structlog.get_logger()
 _HEAD_END: Final = b"\r\n\r\n"
 _MAX_UNPARSED_BYTES: Final = 1024 * 1024
 """Reading stops when requests are held; the loop may still deliver bytes that it has read."""
-
-
 _FRAMING: Final = frozenset({b"host", b"transfer-encoding", b"content-length"})
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 _MAX_LENGTH_DIGITS: Final = 19
@@ -59,34 +54,23 @@ class LimitedProtocol(HttpToolsProtocol):
     in whole reads: a read that makes progress is not counted. Trailers are ignored: they were not there when the request was
     admitted.
 
-    Responses leave in the order of their requests, also one that refuses malformed bytes after a good request. At most
-    `MAX_QUEUED` pipelined requests are parsed; the rest waits unparsed, and reading stops. Upgrades are ignored, as RFC 9110 (7.8)
-    allows for unsupported ones: the request is served as if it had not asked for one.
-    """
+    Responses leave in the order of their requests, also one that refuses malformed bytes after a good request. At most `MAX_QUEUED`
+    pipelined requests are parsed; the rest waits unparsed, and reading stops. Upgrades are ignored, as RFC 9110 (7.8) allows for
+    unsupported ones: the request is served as if it had not asked for one."""
 
-    _open = False
-    _in_head = False
-    _in_body = False
-    _moved_on = False
-    _stalled_bytes = 0
-    _deadline = math.inf
-    _began = math.inf
-    _unread_bytes = 0
-    _unread_until = math.inf
-    _unparsed = b""
+    _open = _in_head = _in_body = _moved_on = _eof = False
+    _stalled_bytes = _unread_bytes = 0
+    _deadline = _began = _unread_until = _full_until = math.inf
+    _unparsed = _last_words = b""
     _head_without_upgrade: bytes | None = None
     _fault: "_HeadFault | None" = None
-    _eof = False
-    _last_words = b""
-    _full_until = math.inf
 
     def __init__(
         self, *arguments: Any, connections: Connections, handshake: Limited | None = None, **options: Any
     ) -> None:
         """`handshake`: which this one replaces in the counts of `connections` once it is made."""
         super().__init__(*arguments, **options)
-        self._connections, self._limits = connections, connections.limits
-        self._handshake = handshake
+        self._connections, self._limits, self._handshake = connections, connections.limits, handshake
         self._requests: deque[RequestResponseCycle] = deque()  # unanswered, in their order
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -2,8 +2,7 @@
 TLS: the server's certificate, renewed while it serves, and the handshake of each connection.
 
 The server library sees a connection only after its handshake. Here the connection counts against the limits from the start, and its
-handshake has the time limit of a request's head. Independent of the protocol: `Limited` reports what a connection is doing.
-"""
+handshake has the time limit of a request's head. Independent of the protocol: `Limited` reports what a connection is doing."""
 
 import asyncio
 import math

@@ -1,8 +1,7 @@
 """Serves the API documentation: the contract's documents, the interactive page, the guides, and the problem pages.
 
 `python -m tools.contracts write` writes the files in `published`; only the interactive page's script comes from elsewhere: Scalar,
-from the package `offapi`.
-"""
+from the package `offapi`."""
 
 from asyncio import to_thread
 from collections.abc import Mapping
@@ -43,8 +42,12 @@ _TRYING: Final = _policy(
 
 _DOCUMENTS: Final = {"/openapi.json": JSON, "/asyncapi.yaml": b"application/yaml", "/pms-openapi.json": JSON}
 _START: Final = {
-    **{"service": "Reservation forwarder", "docs": "/docs", "guides": "/docs/guides", "openapi": "/openapi.json"},
-    **{"asyncapi": "/asyncapi.yaml", "problems": "/problems"},
+    "service": "Reservation forwarder",
+    "docs": "/docs",
+    "guides": "/docs/guides",
+    "openapi": "/openapi.json",
+    "asyncapi": "/asyncapi.yaml",
+    "problems": "/problems",
 }
 
 

@@ -48,9 +48,8 @@ def health_routes(
     health: Health, role: str | None = None, metrics_token: str | None = None, *, leaving: Stop | None = None
 ) -> Routes:
     """`/healthz`: the process runs. `/readyz`: all checks pass; otherwise 503 with the names of the failed ones. If only lesser
-    checks fail, it is degraded and 200, because the process does the rest of its work. Not ready once `leaving` is set.
-    `/metrics`: Prometheus, with the failing checks and the metrics of `role`, or all; requires the bearer token `metrics_token` if
-    given."""
+    checks fail, it is degraded and 200, because the process does the rest of its work. Not ready once `leaving` is set. `/metrics`:
+    Prometheus, with the failing checks and the metrics of `role`, or all; requires the bearer token `metrics_token` if given."""
     confirming: asyncio.Task[Mapping[str, bool]] | None = None
 
     async def confirmed() -> Mapping[str, bool]:

@@ -37,8 +37,8 @@ _STRANGERS_SHARE: Final = 4
 
 
 class Admission:
-    """`max_requests`: in flight; a quarter as many with callers not authenticated yet. `max_body_bytes`: received and not safe yet, of
-    all bodies. `max_response_bytes`: of responses over 64 KiB whose clients are still reading."""
+    """`max_requests`: in flight; a quarter as many with callers not authenticated yet. `max_body_bytes`: received and not safe yet,
+    of all bodies. `max_response_bytes`: of responses over 64 KiB whose clients are still reading."""
 
     def __init__(
         self,
@@ -252,8 +252,8 @@ def _resumed(coroutine: Coroutine[Any, Any, Any], waiting_for: Any) -> Generator
 
 
 async def client_left(scope: Scope, receive: Receive) -> bool:
-    """Returns when the client has left (True), or has closed its sending side (False): it may still read, so it gets a response, but
-    without further waiting, because the server cannot see whether it does. Await it after the body."""
+    """Returns when the client has left (True), or has closed its sending side (False): it may still read, so it gets a response,
+    but without further waiting, because the server cannot see whether it does. Await it after the body."""
     if HALF_CLOSED in scope.get("state", ()):
         return False
     message = await receive()

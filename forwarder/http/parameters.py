@@ -1,8 +1,7 @@
 """What callers ask for. Header fields: `Prefer` (RFC 7240), `Retry-After` and the charset of a `Content-Type` (RFC 9110); their
 parsers do not raise on any input. Query parameters, and pages of lists (section 8 of the contract). Pure.
 
-A misspelt `dryRun` would book, and a misspelt filter would match everything; so unknown query parameters are refused.
-"""
+A misspelt `dryRun` would book, and a misspelt filter would match everything; so unknown query parameters are refused."""
 
 import codecs
 import re

@@ -1,8 +1,7 @@
 """The server of every process that speaks HTTP: its application, and the socket that it is served on.
 
 The application responds to each error with a problem, and measures each request. uvicorn serves it, with limits on connections
-(docs/decisions/0016 says why). May use the web framework and the metrics; independent of reservations.
-"""
+(docs/decisions/0016 says why). May use the web framework and the metrics; independent of reservations."""
 
 import asyncio
 import contextlib
@@ -29,7 +28,7 @@ from forwarder.http import messages
 from forwarder.http.connection_limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES, LimitedProtocol
 from forwarder.http.connections import ConnectionLimits, Connections, ServerTls, accept_secured
 from forwarder.http.health import ALWAYS_ANSWERED
-from forwarder.http.messages import Header, Response, Routes, problem_response
+from forwarder.http.messages import Response, Routes, problem_response
 from forwarder.observability.logging import bind_log_context
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers, trace_id_of
@@ -49,53 +48,36 @@ _OVERLOADED: Final = problem_response(catalogue.OVERLOADED.problem("Send the sam
 _NO_SUCH_PATH: Final = problem_response(catalogue.NOT_FOUND.problem("Unknown path."))
 _CLIENT_GONE = 499
 """The status to count if the client left before a response; never sent."""
-_FAILED: Final = 500
-_NO_ROUTE: Final = frozenset({"unmatched", "other"})
-
 _UNTRACED: Final = contextlib.nullcontext()
 
 _log = structlog.get_logger()
 
 
-def http_app(
-    routes: Routes,
-    clock: Clock,
-    *,
-    leaving: Stop | None = None,
-    admission: messages.Admission | None = None,
-    public_url: str = "",
-    tracer: Tracer | None = None,
-) -> ASGIApp:
-    """The application for these routes. Responds to every error with a problem, and measures every request by its route. Once
+class HttpApp:
+    """The ASGI application for these routes. Responds to every error with a problem, and measures every request by its route. Once
     `leaving` is set, each response ends its connection, so that its client opens the next one elsewhere. Each request takes a place
     of `admission`; a `DirectEndpoint` takes it itself, once it knows its caller. Links of problems begin with `public_url`.
-    `tracer`: records a span for each request, in its caller's trace; the application sees that span as the caller's."""
-    return _Application(
-        routes, clock, leaving or Stop(), admission or messages.Admission(), public_url.encode(), tracer
-    )
+    `tracer`: records a span for each request, in its caller's trace; the application sees that span as the caller's.
 
-
-class _Application:
-    """Finds a `DirectEndpoint` without path parameters in a table; the framework routes all other requests, at a cost that
-    exceeds that of some responses."""
+    Finds a `DirectEndpoint` without path parameters in a table: the framework's routing costs more than some responses."""
 
     def __init__(
         self,
         routes: Routes,
         clock: Clock,
-        leaving: Stop,
-        admission: messages.Admission,
-        public_url: bytes,
-        tracer: Tracer | None,
+        *,
+        leaving: Stop | None = None,
+        admission: messages.Admission | None = None,
+        public_url: str = "",
+        tracer: Tracer | None = None,
     ) -> None:
-        self._leaving, self._public_url, self._admission = leaving, public_url, admission
+        self._clock, self._leaving, self._public_url = clock, leaving or Stop(), public_url.encode()
+        self._admission, self._tracer, self._log = admission or messages.Admission(), tracer, _log.bind()
         self._direct = _direct_endpoints(routes)
         # One spelling per address: a redirect would make a client post everything again.
         self._router = Router(routes, redirect_slashes=False)
         handlers: dict[Any, Any] = {HTTPException: _refused}
         self._framework = ExceptionMiddleware(self._router, handlers=handlers)
-        self._clock, self._tracer = clock, tracer
-        self._log = _log.bind()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -105,16 +87,16 @@ class _Application:
         spans = []
         if self._tracer is not None and scope["path"] not in ALWAYS_ANSWERED:
             spans = [_start_span(self._tracer, method, scope)]
-            scope = {**scope, "headers": _with_trace(scope, spans[0].trace)}
+            rest = [line for line in scope["headers"] if line[0] not in _TRACE_FIELDS]
+            traced = [(name.encode(), value.encode()) for name, value in trace_headers(spans[0].trace)]
+            scope = {**scope, "headers": [*rest, *traced]}
         request_id, trace_id = _names(scope)
         named = (b"request-id", request_id)
         scope[messages.ADDED] = (named, _CLOSE) if self._leaving.is_set() else (named,)
         if self._public_url:
             scope[messages.PUBLIC_URL] = self._public_url
-        if trace_id is None:
-            bind_log_context(http_request_id=request_id.decode())
-        else:
-            bind_log_context(http_request_id=request_id.decode(), trace_id=trace_id)
+        traced_as = {} if trace_id is None else {"trace_id": trace_id}
+        bind_log_context(http_request_id=request_id.decode(), **traced_as)
         started, status = self._clock.monotonic(), 0
 
         async def noting(message: Message) -> None:
@@ -132,7 +114,9 @@ class _Application:
                 _log_failure(self._template(scope), error)
                 if status:  # the response has begun: only closing the connection shows the client that it is incomplete
                     raise
-                await _internal_error(scope)(scope, receive, noting)
+                failed = f"This is a fault of the service, noted as {request_id.decode()}."
+                failed += " It is not known whether the request took effect."
+                await problem_response(catalogue.INTERNAL_ERROR.problem(failed))(scope, receive, noting)
             finally:
                 place: messages.Place | None = scope.get(messages.PLACE)
                 if place is not None:
@@ -206,18 +190,13 @@ def _start_span(tracer: Tracer, method: str, scope: Scope) -> Span:
     return tracer.start(_span_name(method), Kind.SERVER, read_trace(parent, state), attributes)
 
 
-def _with_trace(scope: Scope, trace: str) -> list[Header]:
-    rest = [line for line in scope["headers"] if line[0] not in _TRACE_FIELDS]
-    return [*rest, *((name.encode(), value.encode()) for name, value in trace_headers(trace))]
-
-
 def _complete(span: Span, method: str, template: str, status: int) -> None:
-    if template not in _NO_ROUTE:
+    if template not in {"unmatched", "other"}:
         span.rename(f"{_span_name(method)} {template}")
         span.note({"http.route": template})
     if status not in {0, _CLIENT_GONE}:
         span.note({"http.response.status_code": status})
-    if status >= _FAILED:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         span.fail(str(status))
 
 
@@ -253,9 +232,8 @@ def _where_else(request: Request) -> str:
     alike = [route.path for route in routes if route.include_in_schema and route.path.endswith(last)]
     if alike and last != "/":
         return f" Did you mean {max(alike, key=len)}?"
-    return (
-        " All paths are in /openapi.json; documentation is at /docs." if any(r.path == "/docs" for r in routes) else ""
-    )
+    documented = any(route.path == "/docs" for route in routes)
+    return " All paths are in /openapi.json; documentation is at /docs." if documented else ""
 
 
 def _allowed(request: Request, path: str | None = None) -> set[str]:
@@ -272,11 +250,9 @@ def _timer(route: str, method: str, status: int) -> Histogram:
 
 def _log_failure(template: str, error: Exception) -> None:
     """Logs where an unexpected error occurred, without its message, which may quote a guest or a card."""
-    links: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None:
+    links: list[BaseException] = [error]
+    while (link := links[-1].__cause__ or links[-1].__context__) is not None:
         links.append(link)
-        link = link.__cause__ or link.__context__
     _log.error(
         "request.failed",
         route=template,
@@ -285,34 +261,20 @@ def _log_failure(template: str, error: Exception) -> None:
     )
 
 
-def _internal_error(scope: Scope) -> Response:
-    noted = scope[messages.ADDED][0][1].decode()
-    detail = f"This is a fault of the service, noted as {noted}. It is not known whether the request took effect."
-    return problem_response(catalogue.INTERNAL_ERROR.problem(detail))
-
-
-# --- on a socket ---
-
-
-_LIMITS = ConnectionLimits()
-
-
 async def serve(
     app: ASGIApp,
     listening: socket.socket,
     stop: Stop,
     *,
     grace_seconds: float,
-    limits: ConnectionLimits = _LIMITS,
+    limits: ConnectionLimits | None = None,
     tls: ServerTls | None = None,
     trusted_proxies: str = "",
 ) -> None:
-    """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period.
-
-    `listening` is bound, and listens from now on. Plain HTTP without `tls`. `trusted_proxies`: comma-separated networks, the only
-    ones whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.
-    """
-    connections = Connections(limits)
+    """Serves `app` until `stop` is set; then accepts nothing more and lets requests finish within the grace period. `listening` is
+    bound, and listens from now on. Plain HTTP without `tls`. `trusted_proxies`: comma-separated networks, the only ones whose
+    `X-Forwarded-For` and `X-Forwarded-Proto` are trusted."""
+    connections = Connections(limits or ConnectionLimits())
     protocol = partial(LimitedProtocol, connections=connections)
     config = uvicorn.Config(
         app,
@@ -331,7 +293,6 @@ async def serve(
         timeout_graceful_shutdown=max(int(grace_seconds), 1),
     )
     server = _Server(config)
-
     background = [asyncio.create_task(connections.watch())]
     if tls is not None:
         make = partial(protocol, config=config, server_state=server.server_state, app_state={})

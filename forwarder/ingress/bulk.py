@@ -2,8 +2,7 @@
 
 An item is read, checked and identified by the same code as a single submission, and is as safe once the response says so. A faulty
 item does not affect the others. A problem of all of them refuses the bulk as a whole, and then nothing was accepted: a body that
-cannot be split into items, too many items, or an unavailable log.
-"""
+cannot be split into items, too many items, or an unavailable log."""
 
 import asyncio
 from collections import Counter

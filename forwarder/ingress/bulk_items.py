@@ -1,8 +1,7 @@
 """The items of a bulk: splits a JSON array or lines of NDJSON into items, and reads each. Pure.
 
 The end of an array's element is guessed, and the guess is right if the reader accepts the text as JSON; otherwise brackets and
-quotes are counted. A body of many megabytes needs no memory beyond its own size.
-"""
+quotes are counted. A body of many megabytes needs no memory beyond its own size."""
 
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence

@@ -1,8 +1,7 @@
 """An admitted cancellation: read → find its submission → publish, unless it is settled already → respond.
 
 It is accepted as soon as its submission was, even before a worker has ingested that: the request id is proof enough. A worker that
-ingests the cancellation first keeps it for the submission.
-"""
+ingests the cancellation first keeps it for the submission."""
 
 import re
 from collections.abc import Collection, Sequence

@@ -26,16 +26,13 @@ if TYPE_CHECKING:
 class IngressSettings:
     """Time limits and bounds of the ingress.
 
-    `wait_seconds`: how long the general operation waits for an outcome unless the caller asks otherwise.
-    `max_wait_seconds`: the maximum for `Prefer: wait=N`.
-    `retry_after_seconds`: the `Retry-After` of responses without an outcome, and during outages.
-    `body_seconds`: how long receiving a body may take.
-    `max_in_flight`: submissions handed to the log and not yet acknowledged, shared by the workspaces; at least six times the size
-    of a bulk, so that one workspace's bulks leave room for another's. `max_keys_remembered`: idempotency keys whose payload is
-    remembered until the worker has ingested it. `test_mode`: whether there is a simulator for test keys.
-    `card_numbers_in_text`: refuse or mask them. `public_url`: scheme and host of links in responses; empty to use those of each
-    request.
-    """
+    `wait_seconds`: how long the general operation waits for an outcome unless the caller asks otherwise. `max_wait_seconds`: the
+    maximum for `Prefer: wait=N`. `retry_after_seconds`: the `Retry-After` of responses without an outcome, and during outages.
+    `body_seconds`: how long receiving a body may take. `max_in_flight`: submissions handed to the log and not yet acknowledged,
+    shared by the workspaces; at least six times the size of a bulk, so that one workspace's bulks leave room for another's.
+    `max_keys_remembered`: idempotency keys whose payload is remembered until the worker has ingested it. `test_mode`: whether there
+    is a simulator for test keys. `card_numbers_in_text`: refuse or mask them. `public_url`: scheme and host of links in responses;
+    empty to use those of each request."""
 
     wait_seconds: float = 10.0
     max_wait_seconds: int = 60

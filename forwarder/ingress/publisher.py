@@ -8,8 +8,7 @@ receipt as long as it is remembered. Another body under a key is refused here if
 
 By content: a cache that decides nothing by itself. A recognised submission is answered with the earlier one's receipt only if the
 store has the earlier one and it may still lead to a reservation; anything else goes to the log, where the worker that ingests it
-decides in order. So no submission is dropped if the log or the store lost one that is remembered here.
-"""
+decides in order. So no submission is dropped if the log or the store lost one that is remembered here."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence

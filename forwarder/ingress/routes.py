@@ -2,8 +2,7 @@
 flow.
 
 An admitted submission: read the terms → validate → identify and seal → publish → respond; its metrics and log event. A repeat under
-the same idempotency key gets the first one's receipt instead of being published again.
-"""
+the same idempotency key gets the first one's receipt instead of being published again."""
 
 from collections.abc import Collection
 from dataclasses import replace

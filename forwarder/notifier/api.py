@@ -1,8 +1,7 @@
 """Managing a workspace's webhooks over HTTP: the routes, authentication, the operations for the caller's workspace, how refusals
 become problems, and the JSON of webhooks and deliveries.
 
-Another workspace's webhooks look as if they did not exist. Only a newly created secret is shown.
-"""
+Another workspace's webhooks look as if they did not exist. Only a newly created secret is shown."""
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

@@ -1,7 +1,6 @@
 """Reads the requests of the webhook API: bodies and page parameters, or the problem that refuses them.
 
-The models' docstrings and descriptions are published in the OpenAPI document.
-"""
+The models' docstrings and descriptions are published in the OpenAPI document."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -188,8 +188,7 @@ def with_adjusted_start(delivery: DueDelivery, *, now: datetime, failing_seconds
     """`delivery` for an attempt that starts `now`, with the start of `RETRY_FOR`.
 
     The time since the last attempt counts only up to the planned pause, so that an outage on our side, or a clock jump, costs at
-    most one pause; or up to `failing_seconds`, during which every post to the endpoint was seen to fail.
-    """
+    most one pause; or up to `failing_seconds`, during which every post to the endpoint was seen to fail."""
     if not delivery.tries or not delivery.attempts:
         return replace(delivery, retrying_since=now)
     last_at = datetime.fromisoformat(delivery.attempts[-1].at)
@@ -203,8 +202,7 @@ def next_try(
 ) -> datetime | None:
     """When to retry after `tries` attempts; None after the retry period.
 
-    Not before `retry_after_seconds`, which the endpoint requested. `jitter` is drawn evenly from [0, 1).
-    """
+    Not before `retry_after_seconds`, which the endpoint requested. `jitter` is drawn evenly from [0, 1)."""
     end = retrying_since + RETRY_FOR
     if now >= end:
         return None

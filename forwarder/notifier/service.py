@@ -8,8 +8,7 @@ One that hangs delays only its own posts; even if many hang, half of the places 
 has been failing is known to this process alone.
 
 On SIGTERM it receives and claims nothing more, lets running posts end within the grace period, and records them. A delivery whose
-notifier is killed is due again when its claim expires.
-"""
+notifier is killed is due again when its claim expires."""
 
 import asyncio
 import math
@@ -85,8 +84,7 @@ class Backoff:
     ) -> None:
         """Leave it alone: for 1 s, twice as long each time, or as long as it asked for.
 
-        `endpoint_failed`: every post to it failed; otherwise the fault was ours, or it accepted some.
-        """
+        `endpoint_failed`: every post to it failed; otherwise the fault was ours, or it accepted some."""
         state = self._failing.setdefault(endpoint_id, _EndpointBackoff())
         if endpoint_failed:
             if not self.failing_seconds(endpoint_id):

@@ -1,8 +1,7 @@
 """Managing webhooks: endpoints, secrets and the delivery log, for the command line and the HTTP API alike. Every change is audited.
 
-`workspace_id` is the caller: another workspace's endpoint looks as if it did not exist. None is the operator, who may use any.
-All methods may raise `NotKnown`, `TenancyUnavailable` and `StoreUnavailable`, in addition to the errors they name.
-"""
+`workspace_id` is the caller: another workspace's endpoint looks as if it did not exist. None is the operator, who may use any. All
+methods may raise `NotKnown`, `TenancyUnavailable` and `StoreUnavailable`, in addition to the errors they name."""
 
 import secrets
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -77,8 +76,7 @@ class Webhooks:
     async def add(self, workspace_id: str, url: str, /, **terms: Unpack[WebhookTerms]) -> tuple[Endpoint, str]:
         """Adds an endpoint, which gets events from now on. Returns it with its secret, which is shown only once.
 
-        Raises `BadTarget`, `BadHeaders`, `UnknownType`, `UnknownAccount`, `TooManyEndpoints`.
-        """
+        Raises `BadTarget`, `BadHeaders`, `UnknownType`, `UnknownAccount`, `TooManyEndpoints`."""
         new_id = f"whk_{secrets.token_hex(10)}"
         async with self.audit.operation("webhook.add", workspace=workspace_id, target=new_id):
             secret = new_secret()
@@ -165,8 +163,7 @@ class Webhooks:
         """Gives the endpoint a new secret, which is shown only once. The previous one also signs for `overlap_seconds`, and older
         ones until their own time; 0 ends all of them at once.
 
-        Raises `ValueError` if that is negative or longer than a week.
-        """
+        Raises `ValueError` if that is negative or longer than a week."""
         if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:
             raise ValueError(f"Two secrets sign for 0 to {MAX_OVERLAP_SECONDS} seconds.")
         async with self._changing("rotate", endpoint_id, workspace_id) as (_, operation):
@@ -181,8 +178,7 @@ class Webhooks:
         """Queues an event of type `webhook.test.v1` for this endpoint only, regardless of its subscriptions. Returns the delivery
         id.
 
-        Raises `EndpointDisabled`.
-        """
+        Raises `EndpointDisabled`."""
         async with self._changing("test", endpoint_id, workspace_id) as (endpoint, _):
             _require_enabled(endpoint)
             now = self.clock.now()
@@ -218,8 +214,7 @@ class Webhooks:
     async def resend(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry:
         """Puts it back to be posted soon, as a new series of attempts with the same `webhook-id`, regardless of its status.
 
-        Raises `EndpointDisabled`.
-        """
+        Raises `EndpointDisabled`."""
         async with self._changing("resend", endpoint_id, workspace_id) as (endpoint, operation):
             operation.details["delivery"] = delivery_id
             _require_enabled(endpoint)

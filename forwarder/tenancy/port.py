@@ -2,8 +2,7 @@
 Pure.
 
 An API key's token ends in a MAC by a key that the processes of a deployment share. So guesses are recognized without a look-up, and
-a flood of them never reaches the database. The MAC grants nothing: only a token whose hash is stored does.
-"""
+a flood of them never reaches the database. The MAC grants nothing: only a token whose hash is stored does."""
 
 import base64
 import hmac
@@ -227,15 +226,14 @@ class Account:
 
     `concurrency`: maximum pushes in flight. `rate_per_second`: maximum requests, None for no limit. `deadline_seconds`: how long a
     submission is tried. `paused`: submissions are ingested and wait. `credential` is sealed; only workers open it. It and the other
-    fields that only pushes need are empty in the stages that serve callers, which may not read them.
-    `options`: the settings that only its kind of PMS has, as JSON values. `duplicate_window_seconds`: how long the same submission
-    without a key counts as a repeat; 0 for never. `similar`: whether to refuse a submission without a key for the stay and guest of
-    an earlier one with another body. `skipped_checks`: the checks of `reservation.plausibility` that its requests may fail.
-    `authorities` and `client_certificate`: PEM, to verify its PMS and to authenticate to it; `client_key`: the certificate's,
-    sealed like the credential. `settles_seconds`: how long its PMS may take to show a reservation, if longer than its kind states.
+    fields that only pushes need are empty in the stages that serve callers, which may not read them. `options`: the settings that
+    only its kind of PMS has, as JSON values. `duplicate_window_seconds`: how long the same submission without a key counts as a
+    repeat; 0 for never. `similar`: whether to refuse a submission without a key for the stay and guest of an earlier one with
+    another body. `skipped_checks`: the checks of `reservation.plausibility` that its requests may fail. `authorities` and
+    `client_certificate`: PEM, to verify its PMS and to authenticate to it; `client_key`: the certificate's, sealed like the
+    credential. `settles_seconds`: how long its PMS may take to show a reservation, if longer than its kind states.
     `same_pms_before`: pushes before then went to the same account of the same PMS, although address or credential have changed
-    since.
-    """
+    since."""
 
     id: str
     workspace_id: str
@@ -328,10 +326,9 @@ MAX_DELIVERY_DAYS: Final = 30
 class RetentionPolicy:
     """Days; None means forever, or the maximum for deliveries.
 
-    `reservation_days`: from the guest's departure (if confirmed) or the outcome until the guest's data is removed.
-    `delivery_days`: from the end of a webhook delivery until it is deleted. `dead_letter_days`: from the failure of a submission
-    until its guest's data is removed, after which its dead letter can no longer be replayed.
-    """
+    `reservation_days`: from the guest's departure (if confirmed) or the outcome until the guest's data is removed. `delivery_days`:
+    from the end of a webhook delivery until it is deleted. `dead_letter_days`: from the failure of a submission until its guest's
+    data is removed, after which its dead letter can no longer be replayed."""
 
     workspace_id: str
     reservation_days: int | None = None

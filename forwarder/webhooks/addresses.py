@@ -1,8 +1,7 @@
 """Which network addresses may be posted to, and resolving host names to them.
 
 Customers choose the target URLs, and the forwarder posts from inside its operator's network: without a rule, a customer could make
-it post to internal services (https://owasp.org/www-community/attacks/Server_Side_Request_Forgery).
-"""
+it post to internal services (https://owasp.org/www-community/attacks/Server_Side_Request_Forgery)."""
 
 import asyncio
 import socket
@@ -101,8 +100,7 @@ class Resolver:
     """`Resolve` with the machine's resolver, within 5 s; one look-up of a name at a time, shared by all who wait for it.
 
     A name whose servers do not answer occupies a thread for long. So names that resolved the last time have their own threads, as
-    many as all others: registering many names that do not answer delays only other such names.
-    """
+    many as all others: registering many names that do not answer delays only other such names."""
 
     def __init__(self) -> None:
         self._pending: dict[str, asyncio.Task[Sequence[str]]] = {}

@@ -2,8 +2,7 @@
 delivery, and how deliveries are signed: Standard Webhooks, symmetric (`v1`) and asymmetric (`v1a`, Ed25519). Faults of endpoints
 and of the network are returned, not raised.
 
-https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
-"""
+https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md"""
 
 import base64
 import hmac

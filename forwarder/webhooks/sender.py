@@ -4,8 +4,7 @@ A host name is resolved once, its addresses are checked, and the connection goes
 lead elsewhere. TLS still verifies the name. No redirect is followed, no cookie is kept. Only the first KiB of a response is read.
 With a proxy, which resolves the names itself, only addresses that are written as such are checked.
 
-`TracedSender` records each post as a span.
-"""
+`TracedSender` records each post as a span."""
 
 import asyncio
 import ssl

@@ -5,7 +5,7 @@ import socket
 
 from forwarder.http.health import Health, health_routes
 from forwarder.http.messages import Admission
-from forwarder.http.server import http_app, serve
+from forwarder.http.server import HttpApp, serve
 from forwarder.process.supervision import Stop, bind
 from tests.fault.campaign.form import Form
 from tests.support.stages.hostile import ATTACKS, SETTINGS, Victim, attack, fill
@@ -24,7 +24,7 @@ async def test_a_hostile_workspace_costs_another_no_request(form: Form) -> None:
     rounds = form.times(**ROUNDS)
     async with stages(SETTINGS, max_waiting=200, admission=admission) as house:
         fill(house)
-        app = http_app([*house.routes, *health_routes(Health())], house.clock, admission=admission)
+        app = HttpApp([*house.routes, *health_routes(Health())], house.clock, admission=admission)
         listening, stop = bind("127.0.0.1", 0), Stop()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)  # or the kernel has room for whole pages
         port = listening.getsockname()[1]

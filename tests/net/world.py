@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import httpx
 
 from forwarder.http.messages import Admission
-from forwarder.http.server import http_app
+from forwarder.http.server import HttpApp
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.operate.deployment.recovery import Recovery
@@ -198,7 +198,7 @@ class Door:
             settings=IngressSettings(),
         )
         query = QueryParts(access, reader, world.ids, outcomes, process.clock)
-        self.app = http_app([*ingress_routes(ingress), *query_routes(query)], process.clock, admission=admission)
+        self.app = HttpApp([*ingress_routes(ingress), *query_routes(query)], process.clock, admission=admission)
         _ = process.spawn(outcomes.run())
 
 

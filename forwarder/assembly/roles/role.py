@@ -15,7 +15,7 @@ from forwarder.assembly.backend import Backend, open_backend
 from forwarder.http.connections import ServerTls
 from forwarder.http.health import Check, Health, health_routes
 from forwarder.http.messages import Routes
-from forwarder.http.server import http_app, serve
+from forwarder.http.server import HttpApp, serve
 from forwarder.observability.exposition import tell_build
 from forwarder.observability.tracing.tracer import Tracer
 from forwarder.process.certificates import ends_soon, pem_of
@@ -198,7 +198,7 @@ async def serve_role(
     listening.listen(BACKLOG)  # one of several on a port must not listen before it serves
     tell_build(role, settings.environment.revision)
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
-    app = http_app(
+    app = HttpApp(
         routes,
         backend.clock,
         leaving=leaving,

@@ -27,7 +27,7 @@ from forwarder.assembly.start import settings_and_logging
 from forwarder.cli.run.serve import Host, Port, listen
 from forwarder.console.service import console_refusal, open_console
 from forwarder.http.contract import contract_routes
-from forwarder.http.server import http_app, serve
+from forwarder.http.server import HttpApp, serve
 from forwarder.operate.output import say
 from forwarder.process.addresses import is_local
 from forwarder.process.data_dir import alone_in
@@ -186,7 +186,7 @@ async def _run(settings: Settings, listening: Listening, demo: bool, stop: Stop)
             if aside is None:
                 routes.append(simulated)
             else:
-                serving = serve(http_app([simulated], backend.clock), aside, stop, grace_seconds=1.0)
+                serving = serve(HttpApp([simulated], backend.clock), aside, stop, grace_seconds=1.0)
                 await stack.enter_async_context(side_by_side(serving, stop))
             async with (
                 side_by_side(worker.run(stop), stop),

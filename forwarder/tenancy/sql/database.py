@@ -1,7 +1,6 @@
 """The tables of tenancy, transactions on them, and the keys that the processes of a deployment share.
 
-Here, and nowhere else in tenancy, drivers' errors become `TenancyUnavailable`.
-"""
+Here, and nowhere else in tenancy, drivers' errors become `TenancyUnavailable`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -46,9 +46,8 @@ class CacheTimes:
     """How long entries are fresh, in seconds, and how many are kept.
 
     `known`: for values; `Access` remembers callers for another second, and processes follow a change within five. `absent`: for
-    "there is none". `patience`: how long a caller that has a stale value waits for a fresh one.
-    `away`: the pause after a failed look-up.
-    """
+    "there is none". `patience`: how long a caller that has a stale value waits for a fresh one. `away`: the pause after a failed
+    look-up."""
 
     known: float = 4.0
     absent: float = 1.0
@@ -60,8 +59,7 @@ class CacheTimes:
 class LookupCache(Generic[V]):
     """Caches what `look_up` returns for each key. At most one look-up of a key is in flight at a time.
 
-    Absent keys are cached separately, so that a flood of wrong keys does not evict valid ones.
-    """
+    Absent keys are cached separately, so that a flood of wrong keys does not evict valid ones."""
 
     def __init__(self, look_up: Callable[[str], Awaitable[V | None]], clock: Clock, times: CacheTimes) -> None:
         self._look_up, self._clock, self._times = look_up, clock, times

@@ -1,8 +1,7 @@
 """The deployment's secrets in its database: only their public keys and states; what is sealed to them; the short-lived keys of
 cards; and the grants of authorization servers, replaced by compare-and-swap on their version.
 
-Cards' keys are created in advance, one per hour, so that an ingress can work for days without the database.
-"""
+Cards' keys are created in advance, one per hour, so that an ingress can work for days without the database."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

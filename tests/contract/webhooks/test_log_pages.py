@@ -7,7 +7,7 @@ import httpx
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.http.server import http_app
+from forwarder.http.server import HttpApp
 from forwarder.notifier.api import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.process.clock import SystemClock
@@ -36,7 +36,7 @@ async def client(engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
     _, token = await registry.add_key("alpha", scopes=ALL_SCOPES)
     hooks = Webhooks(Endpoints(engine), log, sealer_of("a secret"), named_hosts(), clock, audit_on(engine, clock))
     parts = WebhookApiParts(Access(SqlDirectory(engine, clock), clock), hooks, RateLimits(clock))
-    app = http_app(webhook_routes(parts), clock)
+    app = HttpApp(webhook_routes(parts), clock)
     headers = {"Authorization": f"Bearer {token}", "workspaceId": "alpha"}
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://forwarder.test", headers=headers

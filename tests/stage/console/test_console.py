@@ -19,7 +19,7 @@ from forwarder.assembly.backend import Backend, open_backend
 from forwarder.console import service
 from forwarder.console.guard import IDLE_SECONDS, LONGEST_SECONDS, Sessions
 from forwarder.console.service import console_refusal, open_console
-from forwarder.http.server import http_app
+from forwarder.http.server import HttpApp
 from forwarder.operate.deployment.conditions import span
 from forwarder.operate.deployment.status import StatusReader
 from forwarder.operate.tenants.accounts import Accounts
@@ -112,7 +112,7 @@ async def visited(backend: Backend, token: str = "", key_id: str = "") -> AsyncI
     # A key that is revoked is remembered for no time at all.
     directory = SqlDirectory(backend.engine, backend.clock, CacheTimes(known=0.0))
     served = replace(backend, access=Access(directory, backend.clock, BadTokens(ManualClock(), 60)))
-    transport = httpx.ASGITransport(http_app(await open_console(served), backend.clock), client=("203.0.113.7", 1))
+    transport = httpx.ASGITransport(HttpApp(await open_console(served), backend.clock), client=("203.0.113.7", 1))
     async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as http:
         yield Console(backend, http, token, key_id)
 

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from forwarder.http.health import Health, health_routes
 from forwarder.http.messages import LARGE_BYTES, Admission, Response, place_of
-from forwarder.http.server import http_app, serve
+from forwarder.http.server import HttpApp, serve
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
 
@@ -27,7 +27,7 @@ class Site:
         self.admission = admission
         self.go_on = asyncio.Event()
         routes = [Route("/page", self._page), Route("/held", self._held), *health_routes(Health())]
-        self.app = http_app(routes, SystemClock(), admission=admission)
+        self.app = HttpApp(routes, SystemClock(), admission=admission)
         self.port = 0
         self.writers: list[asyncio.StreamWriter] = []
 

@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.http import health
 from forwarder.http.health import Check, Health, health_routes
-from forwarder.http.server import http_app
+from forwarder.http.server import HttpApp
 from forwarder.process.containment import LOOPS, Where
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
@@ -32,7 +32,7 @@ async def _endless() -> bool:
 
 
 async def _get(path: str, checks: Mapping[str, Check], **headers: str) -> httpx.Response:
-    transport = httpx.ASGITransport(http_app(health_routes(Health(checks)), ManualClock()))
+    transport = httpx.ASGITransport(HttpApp(health_routes(Health(checks)), ManualClock()))
     async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
         return await client.get(path, headers=headers)
 
@@ -71,7 +71,7 @@ async def test_not_ready_names_what_is_not(check: Check, monkeypatch: pytest.Mon
 async def test_what_only_some_of_the_work_needs_leaves_it_ready_and_degraded(
     log: Check, store: Check, status: str, code: int
 ) -> None:
-    transport = httpx.ASGITransport(http_app(health_routes(Health({"log": log}, {"store": store})), ManualClock()))
+    transport = httpx.ASGITransport(HttpApp(health_routes(Health({"log": log}, {"store": store})), ManualClock()))
     async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
         answer = await client.get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (code, status)
@@ -87,7 +87,7 @@ async def test_requests_at_once_share_one_run_of_the_checks() -> None:
         await go.wait()
         return True
 
-    transport = httpx.ASGITransport(http_app(health_routes(Health({"store": check})), ManualClock()))
+    transport = httpx.ASGITransport(HttpApp(health_routes(Health({"store": check})), ManualClock()))
     async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
         asked = [asyncio.create_task(client.get(path)) for path in ("/readyz", "/readyz", "/metrics")]
         await settle()
@@ -135,7 +135,7 @@ TOKEN = "token-of-prometheus"
 async def test_the_numbers_are_for_the_bearer_of_their_token_alone(given: str | None) -> None:
     headers = [] if given is None else [(b"Authorization", given.encode("latin-1"))]
     routes = health_routes(Health(), metrics_token=TOKEN)
-    transport = httpx.ASGITransport(http_app(routes, ManualClock()))
+    transport = httpx.ASGITransport(HttpApp(routes, ManualClock()))
     async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
         refused = await client.get("/metrics", headers=headers)
         assert (refused.status_code, refused.json()["code"]) == (401, "unauthenticated")

@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from forwarder.http.messages import Response, header_map, problem_response
-from forwarder.http.server import http_app
+from forwarder.http.server import HttpApp
 from forwarder.observability.logging import merge_log_context
 from forwarder.observability.metrics import DEFERRED
 from forwarder.reservation.problems.problem import Fault, Problem
@@ -63,7 +63,7 @@ ROUTES = [
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    app = http_app(ROUTES, ManualClock())
+    app = HttpApp(ROUTES, ManualClock())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://forwarder.test") as client:
         yield client
 
@@ -185,7 +185,7 @@ async def test_a_client_that_left_is_answered_nothing() -> None:
         sent.append(message)
 
     scope = {"type": "http", "method": "GET", "path": "/left", "headers": [], "query_string": b"", "root_path": ""}
-    await http_app(ROUTES, ManualClock())(scope, _nothing, send)
+    await HttpApp(ROUTES, ManualClock())(scope, _nothing, send)
     assert sent == []
     assert _count("/left", 499) == before + 1
 
@@ -196,7 +196,7 @@ async def test_an_answer_that_broke_off_is_not_continued() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    app = http_app([Mount("/", app=_half)], ManualClock())
+    app = HttpApp([Mount("/", app=_half)], ManualClock())
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b"", "root_path": ""}
     with pytest.raises(_CardError):
         await app(scope, _nothing, send)
@@ -245,7 +245,7 @@ async def _called(method: str, path: str) -> list[Any]:
         sent.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"", "root_path": ""}
-    await http_app(DIRECT, ManualClock())(scope, _nothing, send)
+    await HttpApp(DIRECT, ManualClock())(scope, _nothing, send)
     return sent
 
 
@@ -332,7 +332,7 @@ async def test_links_of_problems_begin_with_the_public_url() -> None:
 
     routes = [Route("/status", status)]
     for public, begins in (("https://bookings.example", "https://bookings.example/"), ("", "/")):
-        transport = httpx.ASGITransport(http_app(routes, ManualClock(), public_url=public))
+        transport = httpx.ASGITransport(HttpApp(routes, ManualClock(), public_url=public))
         async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
             assert (await client.get("/nowhere")).json()["type"] == f"{begins}problems/not_found"
             found = (await client.get("/status")).json()

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from forwarder.http.health import Health, health_routes
-from forwarder.http.server import http_app, serve
+from forwarder.http.server import HttpApp, serve
 from forwarder.process.supervision import Stop, bind
 from tests.support.stages.bodies import GENERAL
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, HEADERS, Stages, stages
@@ -41,7 +41,7 @@ async def test_who_leaves_is_no_error(reset: bool, caplog: pytest.LogCaptureFixt
     house: Stages
     async with stages() as house:
         listening, stop = bind("127.0.0.1", 0), Stop()
-        serving = asyncio.create_task(serve(http_app(house.routes, house.clock), listening, stop, grace_seconds=1))
+        serving = asyncio.create_task(serve(HttpApp(house.routes, house.clock), listening, stop, grace_seconds=1))
         with structlog.testing.capture_logs() as logged:
             for head in _sent(f"/api/v1/vrs/submissions/{house.ids.derive('alpha-1', 'key')}"):
                 _, writer = await asyncio.open_connection(*listening.getsockname()[:2])
@@ -70,7 +70,7 @@ async def test_a_server_that_is_leaving_serves_and_sends_elsewhere_until_it_clos
         listening, leaving, closing = bind("127.0.0.1", 0), Stop(), Stop()
         place = listening.getsockname()[:2]
         routes = [*house.routes, *health_routes(Health(), leaving=leaving)]
-        app = http_app(routes, house.clock, leaving=leaving)
+        app = HttpApp(routes, house.clock, leaving=leaving)
         serving = asyncio.create_task(serve(app, listening, closing, grace_seconds=1))
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str = "/problems") -> bytes:

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from forwarder.http.connection_limits import MAX_HEAD_BYTES
 from forwarder.http.messages import Response, client_address
-from forwarder.http.server import http_app, serve
+from forwarder.http.server import HttpApp, serve
 from forwarder.process.supervision import Stop, bind
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
@@ -47,7 +47,7 @@ async def served(trusted_proxies: str = "") -> AsyncIterator[socket.socket]:
     house: Stages
     async with stages() as house:
         listening, stop = bind("127.0.0.1", 0), Stop()
-        app = http_app(house.routes, ManualClock())
+        app = HttpApp(house.routes, ManualClock())
         serving = asyncio.create_task(serve(app, listening, stop, grace_seconds=1, trusted_proxies=trusted_proxies))
         try:
             yield listening
@@ -211,7 +211,7 @@ async def test_a_caller_has_the_address_that_a_trusted_proxy_saw(trusted: str, f
         return Response(200, client_address(request.scope).encode())
 
     listening, stop = bind("127.0.0.1", 0), Stop()
-    app = http_app([Route("/", respond)], ManualClock())
+    app = HttpApp([Route("/", respond)], ManualClock())
     serving = asyncio.create_task(serve(app, listening, stop, grace_seconds=1, trusted_proxies=trusted))
     try:
         reader, writer = await asyncio.open_connection(*listening.getsockname()[:2])

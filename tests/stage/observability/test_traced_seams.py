@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.messages import Response
-from forwarder.http.server import http_app
+from forwarder.http.server import HttpApp
 from forwarder.pms.directory import Traces, open_directory
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.process.clock import SystemClock
@@ -54,7 +54,7 @@ async def application(spans: Spans) -> AsyncIterator[httpx.AsyncClient]:
         return Response(503 if "broken" in request.url.path else 200, " ".join(headers).encode())
 
     routes = [Route("/rooms/{guest}", show), Route("/healthz", show)]
-    app = http_app(routes, SystemClock(), tracer=spans.tracer)
+    app = HttpApp(routes, SystemClock(), tracer=spans.tracer)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://own") as client:
         yield client
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from forwarder.http.contract import contract_routes
 from forwarder.http.messages import Admission
-from forwarder.http.server import http_app
+from forwarder.http.server import HttpApp
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.notifier.api import WebhookApiParts, webhook_routes
@@ -134,7 +134,7 @@ class Stages:
         )
         hooks = webhook_routes(WebhookApiParts(self.access, webhooks, ingress.limits))
         self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *contract_routes()]
-        self.app: ASGIApp = http_app(self.routes, self.clock, admission=admission)
+        self.app: ASGIApp = HttpApp(self.routes, self.clock, admission=admission)
         self.client = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://forwarder.test", headers=HEADERS | NAMED
         )
