@@ -85,7 +85,6 @@ class AccountPages:
         return Page("account.html", {"steps": (), "problem": None, **values, **more}, 422 if form else 200)
 
     async def _change(self, account: Account, form: Form) -> str | None:
-        """None if the account was changed; otherwise what is wrong with the form."""
         if form.text("as_of") != _as_of(account):
             return f"{_CANNOT_BE} Another operator has changed this account since you opened the form. Reload the page and check."
         try:
@@ -133,7 +132,6 @@ def _given(account: Account, form: Form | None) -> Mapping[str, Any]:
 
 
 def _settings(form: Form) -> AccountSettings:
-    """Raises `BadTerm`."""
     return {
         "base_url": _named("The base URL", form.text("base_url"), terms.base_url_of),
         "rate_per_second": _named("The rate", form.text("rate"), terms.rate_of),

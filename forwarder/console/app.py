@@ -155,7 +155,6 @@ def _rows(status: DeploymentStatus, flow: FlowNow | None) -> list[_AccountRow]:
 
 
 def _runs(processes: Sequence[RunningProcess], now: datetime) -> Sequence[Mapping[str, Any]]:
-    """Processes of one role and version."""
     groups: dict[tuple[str, str, str], list[RunningProcess]] = {}
     for each in processes:
         groups.setdefault((each.role, each.version, each.revision), []).append(each)

@@ -48,8 +48,6 @@ class _Run:
 
 @dataclass(slots=True)
 class _Group:
-    """Letters of one account and class that are not replayed yet."""
-
     account: str
     failure_class: str
     states: Counter[LetterState] = field(default_factory=Counter)

@@ -119,7 +119,6 @@ class Form:
         self._fields = fields
 
     def text(self, name: str) -> str:
-        """The field's first value, stripped; empty if it is missing."""
         return (self._fields.get(name) or [""])[0].strip()
 
     def texts(self, name: str) -> list[str]:
@@ -210,7 +209,6 @@ class Guard:
         )
 
     async def sign_in(self, request: Request) -> Response:
-        """Opens a session for the holder of an operator's key."""
         form = await _read_form(request)
         if form is None:
             return self._ask(request, _TOO_LARGE)
@@ -262,13 +260,11 @@ def _to_sign_in(request: Request) -> Response:
 
 
 def _next(path: str | None) -> str:
-    """Where to go after signing in: somewhere in the console."""
     inside = path is not None and path.isascii() and path.isprintable() and path.startswith((HOME + "/", HOME + "?"))
     return path if path is not None and inside and not path.startswith(HOME + SIGN_IN) else HOME
 
 
 async def _read_form(request: Request) -> Form | None:
-    """The form; None if it is too large, or too slow."""
     body = await HttpRequest(request.scope, request.receive).body(_MAX_FORM_BYTES, _MAX_FORM_SECONDS)
     if isinstance(body, BodyFault):
         return None

@@ -149,7 +149,6 @@ def _shown(value: Any) -> Any:
 
 
 def _moment(value: datetime | str | None) -> str:
-    """To the second, in UTC, in readable form."""
     if value is None or value == "":
         return _NONE
     text = value if isinstance(value, str) else iso(value)
@@ -161,7 +160,6 @@ def _past(value: datetime | str) -> bool:
 
 
 def _pretty(value: Any) -> str:
-    """JSON for people; it is escaped like any other text."""
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
@@ -170,7 +168,6 @@ def _count(value: float | None) -> str:
 
 
 def _duration(seconds: float | None) -> str:
-    """In the largest unit with enough digits."""
     if seconds is None:
         return _NONE
     if seconds < 1:

@@ -119,7 +119,6 @@ class SubmissionPages:
     async def _matches(
         self, given: Mapping[str, str], below: int | None
     ) -> tuple[Sequence[SubmissionSummary], bool, str | None]:
-        """The newest `_MOST` matches with an id below that, whether these are all, and what is wrong with the search."""
         query, problem = _query(given)
         if problem is None and query == SubmissionQuery():
             problem = "Search for some of them first."
@@ -217,7 +216,6 @@ class SubmissionPages:
         return "It is settled. A worker publishes its result, or pushes it again, within half a minute."
 
     async def _retry(self, request_id: str) -> str:
-        """Makes its next try, or its look-up in the PMS, due now."""
         summary = (await self._find(request_id)).summary
         backend = self._backend
         plan = bulk.plan_retry([summary], now=iso(backend.clock.now()))
@@ -243,7 +241,6 @@ class SubmissionPages:
 
 
 def _query(given: Mapping[str, str]) -> tuple[SubmissionQuery, str | None]:
-    """The query of the form, and what is wrong with it, if anything."""
     query = SubmissionQuery(
         account_id=given["account"] or None,
         workspace_id=given["workspace"] or None,

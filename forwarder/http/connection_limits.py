@@ -128,7 +128,6 @@ class LimitedProtocol(HttpToolsProtocol):
         return not self.transport.is_closing()
 
     def _parse(self, data: bytes) -> None:
-        """Parses as many requests as may be queued, and holds the rest."""
         start = 0
         while self._open and start < len(data):
             room = MAX_QUEUED - len(self._requests)
@@ -238,7 +237,6 @@ class LimitedProtocol(HttpToolsProtocol):
         return math.inf if busy else self._began
 
     def check(self, now: float) -> None:
-        """Ends the connection if its client takes too long."""
         if now >= self._deadline:
             if self._requests and (self.pipeline or not self._in_body):
                 # The request waits for the response to an earlier one, which is not its client's fault.
@@ -299,8 +297,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class _HeadFault(NamedTuple):
-    """The response that refuses a head: its detail, and its status."""
-
     detail: str
     status: HTTPStatus = HTTPStatus.BAD_REQUEST
 

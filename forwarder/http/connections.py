@@ -95,7 +95,6 @@ class Connections:
         CONNECTIONS_ENDED.labels(reason).inc()
 
     def spoke(self, connection: Limited) -> None:
-        """It sent a whole request."""
         self._silent.pop(connection, None)
 
     def remove(self, connection: Limited) -> None:
@@ -121,7 +120,6 @@ class Connections:
         return len(self._all) < self._max
 
     async def watch(self) -> None:
-        """Ends connections that exceed their time, until cancelled."""
         while True:
             await asyncio.sleep(min(SWEEP_SECONDS, self.limits.head_seconds / 4))
             self.sweep(asyncio.get_running_loop().time())
@@ -190,7 +188,6 @@ class TlsFiles:
     client_ca: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """For TLS 1.2 or newer. Raises `OSError`, also as `ssl.SSLError`."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])

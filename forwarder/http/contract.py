@@ -92,7 +92,6 @@ async def _script(request: Request) -> Response | NotModified:
 
 
 async def _problem(request: Request) -> Response | NotModified:
-    """A page; JSON to those who ask for that alone."""
     code = request.path_params["code"]
     known = (await to_thread(_problem_types)).get(code)
     if known is None:

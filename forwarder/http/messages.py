@@ -91,7 +91,6 @@ class Place:
         return self._admission.bodies.fits(self._party, size)
 
     def received(self, size: int) -> bool:
-        """Counts that many more bytes of its body; False if they exceed the share."""
         if not self._admission.bodies.take(self._party, size):
             return False
         self._body_bytes += size
@@ -120,7 +119,6 @@ class Place:
         return True
 
     def end(self) -> None:
-        """Releases everything: the client has read its response, or has left."""
         self.leave()
         if self._response_bytes:
             self._responses.give_back(self._party, self._response_bytes)
@@ -184,7 +182,6 @@ class HttpRequest:
         return _declares(media_type, fields.get(b"content-type", b""), fields.get(b"content-encoding", b"identity"))
 
     def with_media_type(self, refused: Problem) -> Problem:
-        """`refused`, the refusal of the media type, with the headers that came."""
         given = [
             f"{name}: {mask(self.fields[field].decode('latin-1'))[:_MAX_SHOWN]}"
             for field, name in ((b"content-type", "Content-Type"), (b"content-encoding", "Content-Encoding"))
@@ -262,7 +259,6 @@ async def client_left(scope: Scope, receive: Receive) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _declares(media_type: re.Pattern[str], content_type: bytes, encoding: bytes) -> bool:
-    """Cached, because clients use few forms."""
     fits = media_type.fullmatch(content_type.decode("latin-1").strip()) is not None
     return fits and encoding.lower() == b"identity"
 

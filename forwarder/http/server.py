@@ -205,7 +205,6 @@ def _span_name(method: str) -> str:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """The framework's own refusals: no such path, no such method."""
     status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     match status:
         case HTTPStatus.NOT_FOUND:
@@ -222,7 +221,6 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 def _where_else(request: Request) -> str:
-    """A suggestion of the path that was probably meant; empty without one."""
     path: str = request.scope["path"]
     bare = path.rstrip("/")
     routes = [route for route in request.scope["router"].routes if isinstance(route, Route)]
@@ -237,7 +235,6 @@ def _where_else(request: Request) -> str:
 
 
 def _allowed(request: Request, path: str | None = None) -> set[str]:
-    """The methods of all routes at a path; several stages may have routes there."""
     scope = request.scope if path is None else {**request.scope, "path": path}
     routes = (route for route in request.scope["router"].routes if isinstance(route, Route))
     return {method for route in routes if route.matches(scope)[0] is not Match.NONE for method in route.methods or ()}

@@ -77,7 +77,6 @@ class ItemLimit:
         self._counted = False
 
     def used_up(self) -> Problem | None:
-        """The refusal if the quota has no item left, before the body is read."""
         allowance = self._allowance
         if allowance is None or allowance.remaining:
             return None
@@ -85,7 +84,6 @@ class ItemLimit:
         return rate_limited(self._allowance)
 
     def admit(self, items: int) -> Problem | None:
-        """Let all of the items through, or none."""
         self._counted = True
         self._allowance = allowance = self._take(items)
         return None if allowance is None or allowance.admitted else rate_limited(allowance)
@@ -96,7 +94,6 @@ class ItemLimit:
             self.admit(1)
 
     def add_headers(self, response: Response) -> Response:
-        """`response`, with what is left of the limit."""
         return response if self._allowance is None else with_allowance(response, self._allowance)
 
 

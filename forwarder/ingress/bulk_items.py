@@ -142,7 +142,6 @@ def _end_of_blank(body: bytes, start: int) -> int:
 
 
 def _key_in(text: bytes) -> str | None:
-    """The key of an item that is refused, which may be anything."""
     item = from_json(text)
     key = item.get("idempotencyKey") if isinstance(item, dict) else None
     return _shown_key(key) if isinstance(key, str) and len(key) <= _MAX_KEY else None

@@ -115,7 +115,6 @@ class CancelEndpoint:
             return replace(requested, settled=heard if isinstance(heard, OutcomeEvent) else None)
 
     async def _read(self, request: HttpRequest) -> tuple[CancellationBody, Sequence[CallerWarning]] | Problem:
-        """The body, which is optional, and the warnings about it."""
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):
             return responses.unread_body(body)

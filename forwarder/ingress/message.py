@@ -307,7 +307,6 @@ class DryRun:
 
     @property
     def success(self) -> bool:
-        """Whether it would be accepted."""
         return not self.refused
 
     def as_json(self) -> dict[str, Any]:

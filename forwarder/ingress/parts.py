@@ -68,5 +68,4 @@ class IngressParts:
     settings: IngressSettings = IngressSettings()
 
     def partition(self, key: str) -> int | None:
-        """The partition of messages with `key` on the requests topic, if known."""
         return self.publisher.partition(self.requests_topic, key)

@@ -149,8 +149,6 @@ class IdempotencyCache:
 
 
 class _Accepted(NamedTuple):
-    """A submission that the log has acknowledged."""
-
     request_id: str
     natural: NaturalKey
     accepted_at: str
@@ -170,14 +168,12 @@ class RecentSubmissions:
         self._cancelled: dict[str, datetime] = {}
 
     def note_cancelled(self, request_id: str, requested_at: datetime) -> None:
-        """Its cancellation was acknowledged just now."""
         if len(self._cancelled) >= self._max_cancelled:
             # Without its cancellation, a cancelled submission would answer the next one like it. So both are forgotten.
             self._cancelled, self._newer, self._older, self._in_newer = {}, {}, {}, 0
         self._cancelled[request_id] = requested_at
 
     def has_like(self, submission: NewSubmission) -> bool:
-        """Whether one is remembered that `submission` may repeat."""
         same = None if submission.natural is None else submission.natural.same
         return same is not None and (same in self._newer or same in self._older)
 
@@ -354,7 +350,6 @@ class SubmissionPublisher:
         return True
 
     async def publish(self, submission: NewSubmission) -> Receipt | Problem:
-        """Publishes it, unless its idempotency key or its content shows that it was published before."""
         if submission.keyed or submission.similar_refused or self.recent.has_like(submission):
             result = await self.publish_all(submission.account_id, (submission,))
             return result if isinstance(result, Problem) else result[0]
@@ -392,7 +387,6 @@ class SubmissionPublisher:
     async def _publish_found(
         self, account_id: str, submissions: Sequence[NewSubmission], found: Sequence[Receipt | Problem | Attempt | None]
     ) -> Sequence[Receipt | Problem] | Problem:
-        """Publishes those of `submissions` that are new, by what was `found` of each."""
         messages: dict[str, Message] = {}
         time_slice = TimeSlice()
         for submission, one in zip(submissions, found, strict=True):

@@ -156,7 +156,6 @@ class Receipt(NamedTuple):
 
     @property
     def status(self) -> Status:
-        """The last known status."""
         return Status.PENDING if self.settled is None else self.settled.status
 
 

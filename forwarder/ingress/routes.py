@@ -78,7 +78,6 @@ class SubmitEndpoint:
         return self.refuse(result, caller) if isinstance(result, Problem) else result
 
     async def _accept(self, caller: Caller, request: HttpRequest) -> Response | Problem:
-        """Make the submission safe, and wait for its outcome where the caller does."""
         submission = await self._build(caller, request)  # an unsealed card stays in memory no longer than that
         if isinstance(submission, Problem):
             return submission
@@ -181,7 +180,6 @@ class SubmitEndpoint:
         return wait.seconds - (self._parts.clock.monotonic() - request.started)
 
     async def _try_out(self, caller: Caller, request: HttpRequest) -> Response | Problem:
-        """The dry run of the submission."""
         read = await self._read(caller, request)
         if isinstance(read, Problem):
             return read

@@ -87,7 +87,6 @@ class WebhookActions:
         return _response(endpoint_json(await self._hooks.get(_id(request), workspace_id=workspace_id)))
 
     async def change(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Changes the given fields, then enables or disables the webhook if the body says so."""
         body = await read_request_body(request, WebhookChange)
         if isinstance(body, Problem):
             return body
@@ -99,12 +98,10 @@ class WebhookActions:
         return _response(endpoint_json(changed))
 
     async def remove(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Remove the webhook, with its pending deliveries and its log."""
         await self._hooks.remove(_id(request), workspace_id=workspace_id)
         return _response({"id": _id(request), "removed": True})
 
     async def test(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Queue a test event for this webhook only; its delivery is in the log."""
         delivery_id = await self._hooks.test(_id(request), workspace_id=workspace_id)
         path = request.scope["path"].removesuffix("/test")
         return _response({"deliveryId": delivery_id}, 202, (b"location", f"{path}/deliveries/{delivery_id}".encode()))
@@ -135,7 +132,6 @@ class WebhookActions:
         return _response(delivery_json(await self._of_delivery(self._hooks.delivery, workspace_id, request)))
 
     async def resend(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Makes the delivery due now, regardless of its status."""
         return _response(delivery_json(await self._of_delivery(self._hooks.resend, workspace_id, request)), 202)
 
     async def _of_delivery(
@@ -295,8 +291,6 @@ def webhook_routes(parts: WebhookApiParts) -> Routes:
 def _endpoint(
     parts: WebhookApiParts, name: str, action: Action, parameters: Collection[str]
 ) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that runs `action` for the caller's workspace. It takes these query `parameters`."""
-
     async def endpoint(request: Request) -> Response:
         key = await _authenticate(parts.access, request)
         allowance: Allowance | None = None

@@ -73,7 +73,6 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, frozen=True, strict=True, extra="forbid")
 
     def faults(self) -> list[Fault]:
-        """The faults that the schema does not find."""
         return []
 
 

@@ -66,7 +66,6 @@ class NotifierSettings:
 
     @property
     def claim_seconds(self) -> float:
-        """How long a claim lasts: longer than a post can take."""
         return 2 * self.post_seconds
 
 
@@ -123,7 +122,6 @@ def decode_event(message: Message) -> Event:
 
 
 def _is_id(text: str, max_length: int) -> bool:
-    """Whether databases can store and index it."""
     return len(text) <= max_length and "\0" not in text
 
 

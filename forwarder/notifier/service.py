@@ -288,7 +288,6 @@ async def _skip_unstorable(received: _Received, refusal: Exception) -> None:
 
 
 def _log_unreadable(message: ConsumedMessage, error: str) -> None:
-    """It stays on the topic for other readers; no endpoint can be sent it."""
     metrics.UNREADABLE_RESULTS.labels("notifier").inc()
     _log.error("webhook_event.undecodable", partition=message.partition, offset=message.offset, error=error)
 
@@ -310,7 +309,6 @@ class Notifier:
 
     @property
     def unreadable(self) -> Mapping[int, int]:
-        """See `Consumer.unreadable`."""
         return {} if self._consumer is None else self._consumer.unreadable
 
     async def run(self, stop: asyncio.Event) -> None:

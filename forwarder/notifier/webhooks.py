@@ -233,7 +233,6 @@ class Webhooks:
     async def _changing(
         self, verb: str, endpoint_id: str, workspace_id: str | None
     ) -> AsyncIterator[tuple[Endpoint, Operation]]:
-        """The endpoint that the block changes, and the operation as it is audited."""
         async with self.audit.operation(f"webhook.{verb}", workspace=workspace_id, target=endpoint_id) as operation:
             endpoint = await self.get(endpoint_id, workspace_id=workspace_id)
             operation.workspace = endpoint.workspace_id

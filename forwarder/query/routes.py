@@ -274,7 +274,6 @@ class _Queries:
         return caller
 
     async def page(self, caller: Caller, request: Request) -> Response | Problem:
-        """A page of the account's reservations that match the filters."""
         asked = read_page_request(parameters_of(request.scope))
         if isinstance(asked, Problem):
             return asked
@@ -284,7 +283,6 @@ class _Queries:
         return Response(200, write_page(page, asked.limit), (NO_STORE,))
 
     async def reservation(self, caller: Caller, request: Request) -> Response | NotModified | Problem:
-        """One reservation, in the envelope of section 2.5."""
         reservation_id = positive(request.path_params["id"], LARGEST_ID)
         stored = reservation_id and await self._parts.reader.reservation(caller.account.id, reservation_id)
         if not stored:

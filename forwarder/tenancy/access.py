@@ -165,7 +165,6 @@ class Access:
         return catalogue.KEY_EXPIRED.problem(f"The API key expired at {iso(key.expires_at)}. Ask for another one.")
 
     def _throttled(self, address: str) -> Problem | None:
-        """Counts a bad token; the refusal if there were too many from this address."""
         seconds = self._bad_tokens.count(address)
         if seconds is None:
             return None

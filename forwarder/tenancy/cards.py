@@ -66,7 +66,6 @@ class CardSealer:
         self.use(keys)
 
     def use(self, keys: Iterable[SealingKey]) -> None:
-        """Seal to these from now on."""
         in_order = sorted(keys, key=lambda key: key.not_before)
         self._keys = [(key, SealedBox(PublicKey(key.public_key))) for key in in_order]
 

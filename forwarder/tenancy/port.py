@@ -256,7 +256,6 @@ class Account:
 
     @property
     def test(self) -> bool:
-        """Whether it is a shadow."""
         return is_test(self.id)
 
     @property
@@ -393,12 +392,10 @@ class Endpoint:
 
     @property
     def previous_until(self) -> datetime | None:
-        """When the last of the replaced secrets stops signing."""
         return self.previous[0].until if self.previous else None
 
     @property
     def terms(self) -> Mapping[str, Any]:
-        """The fields that its owner sets."""
         return {name: getattr(self, name) for name in _TERMS}
 
     def takes(self, *, kind: str, account_id: str, property_id: str) -> bool:

@@ -52,13 +52,11 @@ class KeyPair:
 
     @classmethod
     def of(cls, private_key: bytes) -> Self:
-        """The pair with this private half of 32 bytes."""
         public = bytes(PrivateKey(private_key).public_key)
         return cls(key_id_of(public), public, private_key)
 
     @classmethod
     def new(cls) -> Self:
-        """A random one."""
         return cls.of(bytes(PrivateKey.generate()))
 
 
@@ -106,7 +104,6 @@ class Secret:
         )
 
     def sign(self, content: bytes) -> bytes:
-        """An Ed25519 signature."""
         return SigningKey(self._signing_key).sign(content).signature
 
     def public_keys(self) -> PublicKeys:

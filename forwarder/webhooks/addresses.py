@@ -108,7 +108,6 @@ class Resolver:
         self._threads = {known: asyncio.Semaphore(MAX_LOOK_UPS) for known in (False, True)}
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        """The addresses. Raises `OSError`."""
         try:
             return [str(ip_address(host))]
         except ValueError:
@@ -200,7 +199,6 @@ class ResolvedTargets:
 
 
 def _parsed(url: str) -> SplitResult:
-    """The parts of the URL. Raises `BadTarget`."""
     if len(url) > MAX_URL:
         raise BadTarget("too_long", f"An address has at most {MAX_URL} characters.")
     wrong = BadTarget(

@@ -86,7 +86,6 @@ class TenancyAdmin:
                 raise AlreadyExists(f"There is a workspace {workspace_id!r} already.")
 
     async def limit_workspace(self, workspace_id: str, limit: RateLimit | None) -> None:
-        """Sets the limit that its keys share, or removes it."""
         terms = KeyTerms(limit=limit)
         of_it = update(database.workspaces).where(database.workspaces.c.id == workspace_id).values(_columns(terms))
         before = select(database.workspaces).where(database.workspaces.c.id == workspace_id).with_for_update()
@@ -165,7 +164,6 @@ class TenancyAdmin:
             tell(workspace=workspace)
 
     async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
-        """The keys in the order of their creation."""
         every = _KNOWN_KEYS.order_by(database.api_keys.c.created_at, database.api_keys.c.id)
         wanted = _of(workspace_id, every, database.api_keys.c.workspace_id)
         return [_known(row) for row in await read(self._engine, wanted)]
@@ -215,7 +213,6 @@ class TenancyAdmin:
         return [account_of(row) for row in await read(self._engine, wanted)]
 
     async def kinds(self) -> Sequence[str]:
-        """The kinds of PMS that accounts have."""
         wanted = select(database.integration_accounts.c.kind).distinct().order_by(database.integration_accounts.c.kind)
         return [row.kind for row in await read(self._engine, wanted)]
 
@@ -281,7 +278,6 @@ def _of(workspace_id: str | None, every: Select[Any], column: ColumnElement[str]
 
 
 def _about(account: Account) -> dict[str, str]:
-    """The audit trail's facts of an account."""
     return {"workspace": account.workspace_id, "target": account.id, "kind": account.kind}
 
 
@@ -301,7 +297,6 @@ _AUDITED_AS: Final = {"limit": "rate", "expires_at": "expires", "networks": "fro
 
 
 def _texts(terms: Mapping[str, Any]) -> dict[str, str | None]:
-    """The terms for the audit trail."""
     return {
         _AUDITED_AS.get(name, name): None if value is None else _WRITTEN[name](value) for name, value in terms.items()
     }

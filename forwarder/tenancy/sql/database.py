@@ -20,16 +20,26 @@ from forwarder.process.enlistment import to_be_written
 from forwarder.tenancy.port import TenancyUnavailable
 
 metadata = sa.MetaData()
+_MOMENT = sa.DateTime(timezone=True)
+_DOCUMENT = sa.JSON().with_variant(JSONB(), "postgresql")
+_LIST = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
 
-def _created_at() -> sa.Column[object]:
-    return sa.Column(
-        "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.current_timestamp()
-    )
+def _columns(kind: Any, names: str) -> list[sa.Column[Any]]:
+    """A column for each name; those with a question mark may be null."""
+    return [sa.Column(name.removesuffix("?"), kind, nullable=name.endswith("?")) for name in names.split()]
 
 
-def _list() -> sa.types.TypeEngine[Any]:
-    return sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+def _with_default(name: str, kind: Any, default: str) -> sa.Column[Any]:
+    return sa.Column(name, kind, nullable=False, server_default=sa.text(default))
+
+
+def _created_at() -> sa.Column[Any]:
+    return sa.Column("created_at", _MOMENT, nullable=False, server_default=sa.func.current_timestamp())
+
+
+def _of_workspace() -> sa.Column[Any]:
+    return sa.Column("workspace_id", sa.Text, sa.ForeignKey("workspaces.id"), nullable=False)
 
 
 workspaces = sa.Table(
@@ -37,11 +47,7 @@ workspaces = sa.Table(
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
     _created_at(),
-    sa.Column("reservation_days", sa.Integer),
-    sa.Column("delivery_days", sa.Integer),
-    sa.Column("dead_letter_days", sa.Integer),
-    sa.Column("limit_requests", sa.Integer),
-    sa.Column("limit_seconds", sa.Integer),
+    *_columns(sa.Integer, "reservation_days? delivery_days? dead_letter_days? limit_requests? limit_seconds?"),
 )
 """The days are those of `RetentionPolicy`; the limit is the one that the workspace's keys share."""
 
@@ -49,37 +55,31 @@ api_keys = sa.Table(
     "api_keys",
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("workspace_id", sa.Text, sa.ForeignKey("workspaces.id"), nullable=False),
+    _of_workspace(),
     sa.Column("token_hash", sa.Text, nullable=False, unique=True),
     _created_at(),
-    sa.Column("revoked_at", sa.DateTime(timezone=True)),
-    sa.Column("test", sa.Boolean, nullable=False, server_default=sa.text("false")),
-    sa.Column("limit_requests", sa.Integer),
-    sa.Column("limit_seconds", sa.Integer),
-    sa.Column("scopes", sa.Text, nullable=False),
-    sa.Column("expires_at", sa.DateTime(timezone=True)),
-    sa.Column("networks", sa.Text, nullable=False, server_default=sa.text("''")),
-    sa.Column("name", sa.Text),
+    *_columns(_MOMENT, "revoked_at?"),
+    _with_default("test", sa.Boolean, "false"),
+    *_columns(sa.Integer, "limit_requests? limit_seconds?"),
+    *_columns(sa.Text, "scopes"),
+    *_columns(_MOMENT, "expires_at?"),
+    _with_default("networks", sa.Text, "''"),
+    *_columns(sa.Text, "name?"),
 )
 """Only the SHA-256 of a token is stored; with 32 random bytes, no slower hash is needed. `test` is for operators; a caller's mode
 is read from the token itself. Both columns of a limit are set, or neither. `scopes` and `networks` are separated by spaces; no
 network means anywhere."""
 
-key_uses = sa.Table(
-    "key_uses",
-    metadata,
-    sa.Column("key_id", sa.Text, primary_key=True),
-    sa.Column("used_at", sa.DateTime(timezone=True), nullable=False),
-)
+key_uses = sa.Table("key_uses", metadata, sa.Column("key_id", sa.Text, primary_key=True), *_columns(_MOMENT, "used_at"))
 """When a key was last used, to the minute. A separate table, so that the stages that write it need no privilege to change keys."""
 
 key_usage = sa.Table(
     "key_usage",
     metadata,
     sa.Column("key_id", sa.Text, primary_key=True),
-    sa.Column("used", sa.Double, nullable=False),
-    sa.Column("window_seconds", sa.Integer, nullable=False),
-    sa.Column("counted_at", sa.Double, nullable=False),
+    *_columns(sa.Double, "used"),
+    *_columns(sa.Integer, "window_seconds"),
+    *_columns(sa.Double, "counted_at"),
 )
 """The share of a key's quota that was used at `counted_at` (seconds since 1970, by the database's clock) by all processes
 together. A whole quota comes back in `window_seconds`. A workspace's quota is under `workspace:` and its id."""
@@ -88,25 +88,19 @@ integration_accounts = sa.Table(
     "integration_accounts",
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("workspace_id", sa.Text, sa.ForeignKey("workspaces.id"), nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("base_url", sa.Text, nullable=False),
-    sa.Column("credential", sa.Text, nullable=False),
-    sa.Column("concurrency", sa.Integer, nullable=False),
-    sa.Column("rate_per_second", sa.Double),
-    sa.Column("deadline_seconds", sa.Integer, nullable=False),
-    sa.Column("paused", sa.Boolean, nullable=False),
-    sa.Column("options", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False, server_default=sa.text("'{}'")),
-    sa.Column("duplicate_window_seconds", sa.Integer, nullable=False, server_default=sa.text("300")),
-    sa.Column("similar", sa.Text, nullable=False, server_default=sa.text("'allow'")),
-    sa.Column(
-        "skipped_checks", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False, server_default=sa.text("'[]'")
-    ),
-    sa.Column("authorities", sa.Text),
-    sa.Column("client_certificate", sa.Text),
-    sa.Column("client_key", sa.Text),
-    sa.Column("settles_seconds", sa.Double),
-    sa.Column("same_pms_before", sa.DateTime(timezone=True)),
+    _of_workspace(),
+    *_columns(sa.Text, "kind base_url credential"),
+    *_columns(sa.Integer, "concurrency"),
+    *_columns(sa.Double, "rate_per_second?"),
+    *_columns(sa.Integer, "deadline_seconds"),
+    *_columns(sa.Boolean, "paused"),
+    _with_default("options", _DOCUMENT, "'{}'"),
+    _with_default("duplicate_window_seconds", sa.Integer, "300"),
+    _with_default("similar", sa.Text, "'allow'"),
+    _with_default("skipped_checks", _DOCUMENT, "'[]'"),
+    *_columns(sa.Text, "authorities? client_certificate? client_key?"),
+    *_columns(sa.Double, "settles_seconds?"),
+    *_columns(_MOMENT, "same_pms_before?"),
     _created_at(),
 )
 """`credential` and `client_key` are sealed."""
@@ -116,9 +110,8 @@ grants = sa.Table(
     metadata,
     sa.Column("account_id", sa.Text, primary_key=True),
     sa.Column("credential", sa.Text, primary_key=True),
-    sa.Column("version", sa.BigInteger, nullable=False),
-    sa.Column("claim", sa.Text),
-    sa.Column("content", sa.Text),
+    *_columns(sa.BigInteger, "version"),
+    *_columns(sa.Text, "claim? content?"),
 )
 """Grants of authorization servers. `credential`: a digest of the credential used to obtain it; `version` counts renewals; `claim`:
 the process that is renewing it; `content` is sealed, null before the first grant."""
@@ -127,22 +120,18 @@ webhook_endpoints = sa.Table(
     "webhook_endpoints",
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("workspace_id", sa.Text, sa.ForeignKey("workspaces.id"), nullable=False),
-    sa.Column("url", sa.Text, nullable=False),
-    sa.Column("types", _list()),
-    sa.Column("description", sa.Text, nullable=False),
-    sa.Column("enabled", sa.Boolean, nullable=False),
-    sa.Column("disabled_reason", sa.Text),
-    sa.Column("disabled_at", sa.DateTime(timezone=True)),
-    sa.Column("secret", sa.Text, nullable=False),
-    sa.Column("previous_secret", sa.Text),
-    sa.Column("previous_until", sa.DateTime(timezone=True)),
-    sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-    sa.Column("account_ids", _list()),
-    sa.Column("property_ids", _list()),
-    sa.Column("header_names", _list()),
-    sa.Column("headers", sa.Text),
-    sa.Column("asymmetric", sa.Boolean, nullable=False, server_default=sa.text("false")),
+    _of_workspace(),
+    *_columns(sa.Text, "url"),
+    *_columns(_LIST, "types?"),
+    *_columns(sa.Text, "description"),
+    *_columns(sa.Boolean, "enabled"),
+    *_columns(sa.Text, "disabled_reason?"),
+    *_columns(_MOMENT, "disabled_at?"),
+    *_columns(sa.Text, "secret previous_secret?"),
+    *_columns(_MOMENT, "previous_until? created_at"),
+    *_columns(_LIST, "account_ids? property_ids? header_names?"),
+    *_columns(sa.Text, "headers?"),
+    _with_default("asymmetric", sa.Boolean, "false"),
     sa.Index("webhook_endpoints_workspace", "workspace_id"),
 )
 """Customers' webhook endpoints. Both secrets and `headers` are sealed; `types`, `account_ids` and `property_ids` null mean all."""
@@ -152,7 +141,7 @@ webhook_secrets = sa.Table(
     metadata,
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("webhook_endpoints.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("secret", sa.Text, primary_key=True),
-    sa.Column("until", sa.DateTime(timezone=True), nullable=False),
+    *_columns(_MOMENT, "until"),
 )
 """An endpoint's sealed secrets older than the previous one, and until when each of them signs."""
 
@@ -160,46 +149,30 @@ secrets = sa.Table(
     "secrets",
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("verify_key", sa.Text, nullable=False),
-    sa.Column("accounts_key", sa.Text, nullable=False),
-    sa.Column("webhooks_key", sa.Text, nullable=False),
-    sa.Column("signature", sa.Text, nullable=False),
+    *_columns(sa.Text, "state verify_key accounts_key webhooks_key signature"),
     _created_at(),
-    sa.Column("activated_at", sa.DateTime(timezone=True)),
+    *_columns(_MOMENT, "activated_at?"),
 )
 """The secrets that this deployment knows: their public keys in hexadecimal, which each has signed, and a `SecretState`."""
 
-sa.Index(
-    "secrets_active",
-    secrets.c.state,
-    unique=True,
-    postgresql_where=sa.text("state = 'active'"),
-    sqlite_where=sa.text("state = 'active'"),
-)
+_ACTIVE = sa.text("state = 'active'")
+sa.Index("secrets_active", secrets.c.state, unique=True, postgresql_where=_ACTIVE, sqlite_where=_ACTIVE)
 
 sealing_keys = sa.Table(
     "sealing_keys",
     metadata,
     sa.Column("key_id", sa.Text, primary_key=True),
-    sa.Column("public_key", sa.Text, nullable=False),
+    *_columns(sa.Text, "public_key"),
     sa.Column("not_before", sa.BigInteger, nullable=False, unique=True),
-    sa.Column("not_after", sa.BigInteger, nullable=False),
-    sa.Column("secret_id", sa.Text, nullable=False),
-    sa.Column("verify_key", sa.Text, nullable=False),
-    sa.Column("signature", sa.Text, nullable=False),
-    sa.Column("private_key", sa.Text, nullable=False),
-    sa.Column("ends", sa.Text),
+    *_columns(sa.BigInteger, "not_after"),
+    *_columns(sa.Text, "secret_id verify_key signature private_key ends?"),
 )
 """Short-lived keys that cards are sealed to on the topic, from `not_before` until `not_after` (seconds since 1970). `private_key`
 is wrapped by the secret; deleting the row destroys it. `ends`: the end offsets of the topic's partitions after `not_after` (JSON):
 once the workers have committed these, the key is no longer needed. Exclude this table from backups."""
 
 deployment_secrets = sa.Table(
-    "deployment_secrets",
-    metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
+    "deployment_secrets", metadata, sa.Column("name", sa.Text, primary_key=True), *_columns(sa.Text, "value")
 )
 """Generated secrets that all processes of a deployment share, in hexadecimal; not configured."""
 
@@ -237,8 +210,7 @@ async def transaction(engine: AsyncEngine, *, writes: bool, enlists: bool = True
 async def read(engine: AsyncEngine, statement: sa.Executable) -> Sequence[sa.Row[Any]]:
     """The rows of one read-only statement. Raises `TenancyUnavailable`."""
     async with transaction(engine, writes=False) as connection:
-        rows: Sequence[sa.Row[Any]] = (await connection.execute(statement)).all()
-        return rows
+        return (await connection.execute(statement)).all()
 
 
 def insert_into(engine: AsyncEngine, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
@@ -259,8 +231,6 @@ SharedKey = Literal["request-id-key", "message-key", "token-key"]
 """What authenticates request ids; what messages on the topics are signed with; and the MAC key of API tokens, which distinguishes
 tokens from guesses."""
 
-_KEY_BYTES = 32
-
 
 async def shared_keys(engine: AsyncEngine) -> Mapping[str, str]:
     """Those keys that the database has, by name. Raises `TenancyUnavailable`."""
@@ -271,11 +241,9 @@ async def shared_key(engine: AsyncEngine, name: SharedKey) -> bytes:
     """32 random bytes, created by the first caller and constant from then on. Once they exist, nothing is written. Raises
     `TenancyUnavailable`."""
     kept = sa.select(deployment_secrets.c.value).where(deployment_secrets.c.name == name)
-    async with transaction(engine, writes=False) as connection:
-        value = (await connection.execute(kept)).scalar_one_or_none()
-    if value is not None:
-        return bytes.fromhex(value)
-    new = insert_into(engine, deployment_secrets).values(name=name, value=token_hex(_KEY_BYTES))
+    if rows := await read(engine, kept):
+        return bytes.fromhex(rows[0].value)
+    new = insert_into(engine, deployment_secrets).values(name=name, value=token_hex(32))
     async with transaction(engine, writes=True, enlists=False) as connection:
         # If two insert at once, the second waits for the first in its INSERT, and then reads the first one's value.
         await connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))

@@ -43,11 +43,9 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class CacheTimes:
-    """How long entries are fresh, in seconds, and how many are kept.
-
-    `known`: for values; `Access` remembers callers for another second, and processes follow a change within five. `absent`: for
-    "there is none". `patience`: how long a caller that has a stale value waits for a fresh one. `away`: the pause after a failed
-    look-up."""
+    """How long entries are fresh, in seconds, and how many are kept. `known`: for values; `Access` remembers callers for another
+    second, and processes follow a change within five. `absent`: for "there is none". `patience`: how long a caller that has a stale
+    value waits for a fresh one. `away`: the pause after a failed look-up."""
 
     known: float = 4.0
     absent: float = 1.0
@@ -57,9 +55,8 @@ class CacheTimes:
 
 
 class LookupCache(Generic[V]):
-    """Caches what `look_up` returns for each key. At most one look-up of a key is in flight at a time.
-
-    Absent keys are cached separately, so that a flood of wrong keys does not evict valid ones."""
+    """Caches what `look_up` returns for each key. At most one look-up of a key is in flight at a time. Absent keys are cached
+    separately, so that a flood of wrong keys does not evict valid ones."""
 
     def __init__(self, look_up: Callable[[str], Awaitable[V | None]], clock: Clock, times: CacheTimes) -> None:
         self._look_up, self._clock, self._times = look_up, clock, times
@@ -69,7 +66,6 @@ class LookupCache(Generic[V]):
         self._away_until = float("-inf")
 
     def __contains__(self, key: str) -> bool:
-        """Whether it has a value, fresh or not."""
         return key in self._known
 
     async def get(self, key: str) -> V | None:
@@ -196,8 +192,7 @@ class SqlDirectory:
         return await self._accounts.get(account_id if workspace_id is None else f"{account_id}\0{workspace_id}")
 
     async def _find_key(self, hashed: str) -> ApiKey | None:
-        row = await self._find(_KEY, hashed)
-        if row is None:
+        if (row := await self._find(_KEY, hashed)) is None:
             return None
         shared = None if row.shared_requests is None else RateLimit(row.shared_requests, row.shared_seconds)
         return replace(key_of(row), shared_limit=shared)
@@ -213,9 +208,7 @@ class SqlDirectory:
 
     async def _find(self, statement: Select[Any], wanted: str) -> Row[Any] | None:
         async with transaction(self._engine, writes=False) as connection:
-            answer = await connection.execute(statement, {"wanted": wanted})
-            found: Row[Any] | None = answer.one_or_none()
-            return found
+            return (await connection.execute(statement, {"wanted": wanted})).one_or_none()
 
 
 def limit_of(row: Row[Any]) -> RateLimit | None:

@@ -73,7 +73,6 @@ class Endpoints:
             await connection.execute(insert(table).values(values))
 
     async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:
-        """The endpoints of one workspace, or all; oldest first."""
         wanted = select(*_ENDPOINT).order_by(_row.created_at, _row.id)
         return await self._all(wanted if workspace_id is None else wanted.where(_row.workspace_id == workspace_id))
 
@@ -115,7 +114,6 @@ class Endpoints:
             return await _changed(connection, endpoint_id, values)
 
     async def remove(self, endpoint_id: str) -> bool:
-        """False where there was none."""
         async with transaction(self._engine, writes=True) as connection:
             return (await connection.execute(delete(table).where(_row.id == endpoint_id))).rowcount == 1
 
@@ -141,7 +139,6 @@ async def _changed(connection: AsyncConnection, endpoint_id: str, values: Mappin
 
 
 async def _endpoints_of(connection: AsyncConnection, rows: Sequence[RowMapping]) -> Sequence[Endpoint]:
-    """The endpoints in `rows` of the columns `_ENDPOINT`, with their earlier secrets."""
     previous: dict[str, list[PreviousSecret]] = {
         row["id"]: [PreviousSecret(row["previous_secret"], in_utc(row["previous_until"]))]
         for row in rows

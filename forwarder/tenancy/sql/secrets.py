@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
-from sqlalchemy import Column, ColumnElement, Executable, Row, Table, and_, delete, func, select, update
+from sqlalchemy import Column, ColumnElement, Executable, Row, and_, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy import sealing
@@ -42,7 +42,6 @@ class SqlSecrets:
         self._engine = engine
 
     async def known(self) -> Sequence[KnownSecret]:
-        """All secrets, retired ones included, oldest first."""
         found = select(secrets).order_by(secrets.c.created_at, secrets.c.id)
         return [_known(row) for row in await read(self._engine, found)]
 
@@ -114,59 +113,31 @@ _BATCH: Final = 200
 _KEY_ID_LENGTH: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """A column of sealed texts. `bound_to` makes the binding from the values of `of`. `webhooks`: whether the webhooks key is
-    used."""
+class _Kept(NamedTuple):
+    """A column of sealed texts. `bound_to` makes the binding from the values of `of`. `webhooks`: the webhooks key is used."""
 
     name: str
     column: Column[str]
-    keys: Sequence[Column[str]]
     of: Sequence[Column[Any]]
     bound_to: Callable[..., str]
     webhooks: bool = False
 
-    @property
-    def table(self) -> Table:
-        return self.column.table
 
-
-def _credential(account_id: str, base_url: str, options: Mapping[str, Any]) -> str:
+def _bound(account_id: str, base_url: str, options: Mapping[str, Any]) -> str:
     return sealing.of_credential(Account(account_id, "", "", base_url, "", options=options))
 
 
 _account, _grant, _hook, _earlier = integration_accounts.c, grants.c, webhook_endpoints.c, webhook_secrets.c
+_hook_secret = sealing.of_webhook_secret
 
 _KEPT: Final = (
-    _Kept(
-        "credentials",
-        _account.credential,
-        (_account.id,),
-        (_account.id, _account.base_url, _account.options),
-        _credential,
-    ),
-    _Kept("client keys", _account.client_key, (_account.id,), (_account.id,), sealing.of_client_key),
-    _Kept("grants", _grant.content, _of := (_grant.account_id, _grant.credential), _of, sealing.of_grant),
-    _Kept("webhook secrets", _hook.secret, (_hook.id,), (_hook.id,), sealing.of_webhook_secret, webhooks=True),
-    _Kept(
-        "webhook headers", _hook.headers, (_hook.id,), (_hook.id, _hook.url), sealing.of_webhook_headers, webhooks=True
-    ),
-    _Kept(
-        "previous webhook secrets",
-        _hook.previous_secret,
-        (_hook.id,),
-        (_hook.id,),
-        sealing.of_webhook_secret,
-        webhooks=True,
-    ),
-    _Kept(
-        "earlier webhook secrets",
-        _earlier.secret,
-        (_earlier.endpoint_id,),
-        (_earlier.endpoint_id,),
-        sealing.of_webhook_secret,
-        webhooks=True,
-    ),
+    _Kept("credentials", _account.credential, (_account.id, _account.base_url, _account.options), _bound),
+    _Kept("client keys", _account.client_key, (_account.id,), sealing.of_client_key),
+    _Kept("grants", _grant.content, (_grant.account_id, _grant.credential), sealing.of_grant),
+    _Kept("webhook secrets", _hook.secret, (_hook.id,), _hook_secret, webhooks=True),
+    _Kept("webhook headers", _hook.headers, (_hook.id, _hook.url), sealing.of_webhook_headers, webhooks=True),
+    _Kept("previous webhook secrets", _hook.previous_secret, (_hook.id,), _hook_secret, webhooks=True),
+    _Kept("earlier webhook secrets", _earlier.secret, (_earlier.endpoint_id,), _hook_secret, webhooks=True),
 )
 
 
@@ -180,10 +151,8 @@ class SqlSealed:
         found: dict[str, Counter[str]] = {}
         for kept in _KEPT:
             key_id = func.substr(kept.column, 1, _KEY_ID_LENGTH)
-            counted = (
-                select(key_id.label("id"), func.count().label("texts")).where(kept.column.is_not(None)).group_by(key_id)
-            )
-            found[kept.name] = Counter({row.id: row.texts for row in await read(self._engine, counted)})
+            texts = select(key_id.label("id"), func.count().label("texts")).where(kept.column.is_not(None))
+            found[kept.name] = Counter({row.id: row.texts for row in await read(self._engine, texts.group_by(key_id))})
         return found
 
     async def reseal(self, keyring: Keyring) -> dict[str, sealing.Resealed]:
@@ -195,22 +164,22 @@ class SqlSealed:
         pair = keyring.active.webhooks if kept.webhooks else keyring.active.accounts
         sealer = sealing.PublicKeySealer(pair.public_key)
         others = and_(kept.column.is_not(None), kept.column.not_like(f"{pair.key_id}{sealing.SEPARATOR}%"))
-        wanted = select(kept.column, *kept.keys, *kept.of).where(others).order_by(*kept.keys)
+        keys = list(kept.column.table.primary_key)
+        wanted = select(kept.column, *keys, *kept.of).where(others).order_by(*keys)
         rows = [tuple(row) for row in await read(self._engine, wanted)]
         moved = failed = 0
         for first in range(0, len(rows), _BATCH):
             async with transaction(self._engine, writes=True) as connection:
                 for sealed, *rest in rows[first : first + _BATCH]:
-                    keys, of = rest[: len(kept.keys)], rest[len(kept.keys) :]
                     try:
-                        text = keyring.open_text(sealed, bound_to := kept.bound_to(*of))
+                        text = keyring.open_text(sealed, bound_to := kept.bound_to(*rest[len(keys) :]))
                     except CannotOpen:
                         failed += 1
                         continue
-                    same = (column == value for column, value in zip(kept.keys, keys, strict=True))
-                    change = update(kept.table).where(*same, kept.column == sealed)
-                    new = sealer.seal_text(text, bound_to)
-                    moved += (await connection.execute(change.values({kept.column.name: new}))).rowcount
+                    same = (column == value for column, value in zip(keys, rest, strict=False))
+                    change = update(kept.column.table).where(*same, kept.column == sealed)
+                    new = {kept.column.name: sealer.seal_text(text, bound_to)}
+                    moved += (await connection.execute(change.values(new))).rowcount
         return sealing.Resealed(moved, failed)
 
 
@@ -234,7 +203,6 @@ class SealingKeys:
         self._engine, self._keyring = engine, keyring
 
     async def publish(self, *, now: datetime) -> int:
-        """Make those of the next days, as far as they are missing; how many."""
         first = now.replace(minute=0, second=0, microsecond=0)
         hours = [first + HOUR * number for number in range(AHEAD // HOUR + 1)]
         wanted = select(_row.not_before).where(_row.not_before >= _seconds(first))
@@ -321,7 +289,6 @@ async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[S
 
 
 def _signed(keyring: Keyring, pair: sealing.KeyPair, not_before: datetime, not_after: datetime) -> dict[str, Any]:
-    """The columns of a key that the active secret wraps and signs."""
     key = SealingKey.signed_by(keyring.active, pair, not_before, not_after)
     wrapped = keyring.wrap(pair.private_key, _purpose(pair.key_id))
     return {
@@ -346,9 +313,6 @@ def _seconds(moment: datetime) -> int:
 
 def _moment(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-_FIRST_VERSION = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +347,7 @@ class SqlGrants:
         """Claim the row that is of version `seen` and has that claim, or a new one where there was none; its version, None where it
         has changed."""
         first = insert_into(self._engine, grants).values(
-            account_id=account_id, credential=credential, version=_FIRST_VERSION, claim=claimant
+            account_id=account_id, credential=credential, version=0, claim=claimant
         )
         claimed: Executable = first.on_conflict_do_nothing().returning(grants.c.version)
         if seen is not None:
@@ -391,25 +355,17 @@ class SqlGrants:
             changed = update(grants).where(*_grant_of(account_id, credential), *as_seen).values(claim=claimant)
             claimed = changed.returning(grants.c.version)
         async with transaction(self._engine, writes=True) as connection:
-            version: int | None = (await connection.execute(claimed)).scalar_one_or_none()
-            return version
+            return cast("int | None", (await connection.execute(claimed)).scalar_one_or_none())
 
     async def store(self, account_id: str, credential: str, version: int, content: str) -> bool:
         """Replace `version` by `content` and end the claim; False where that version was replaced before."""
-        stored = (
-            update(grants)
-            .where(*_grant_of(account_id, credential), grants.c.version == version)
-            .values(
-                version=version + 1,
-                claim=None,
-                content=self._sealer.seal_text(content, sealing.of_grant(account_id, credential)),
-            )
-        )
+        sealed = self._sealer.seal_text(content, sealing.of_grant(account_id, credential))
+        stored = update(grants).where(*_grant_of(account_id, credential), grants.c.version == version)
         async with transaction(self._engine, writes=True) as connection:
-            return (await connection.execute(stored)).rowcount == 1
+            done = await connection.execute(stored.values(version=version + 1, claim=None, content=sealed))
+            return done.rowcount == 1
 
     async def release(self, account_id: str, credential: str, claimant: str) -> None:
-        """End the claim, if it is still `claimant`'s."""
         released = (
             update(grants).where(*_grant_of(account_id, credential), grants.c.claim == claimant).values(claim=None)
         )
