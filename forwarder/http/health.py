@@ -23,6 +23,7 @@ Check = Callable[[], bool | Awaitable[bool]]
 ALWAYS_ANSWERED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """Exempt from admission, because an overloaded process is still alive."""
 
+_CHECK_SECONDS = 2.0
 _NOT_FOR_ALL = catalogue.UNAUTHENTICATED.problem(
     "Metrics are for who sends Authorization: Bearer <FORWARDER_METRICS_TOKEN of this process>; API keys open none."
 )
@@ -96,5 +97,5 @@ async def _confirms(check: Check) -> bool:
         passes = check()
         return passes if isinstance(passes, bool) else await passes
 
-    [result] = await asyncio.gather(asyncio.wait_for(ask(), 2.0), return_exceptions=True)
+    [result] = await asyncio.gather(asyncio.wait_for(ask(), _CHECK_SECONDS), return_exceptions=True)
     return result is True

@@ -27,14 +27,14 @@ from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import MAX_ITEMS, ItemReading
 from forwarder.reservation.checks.plausibility import Plausibility, plausibility
 from forwarder.reservation.json_text import json_text
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
 
 _REHEARSED_BYTES: Final = 4_096
-"""The cost of a rehearsed item in a time slice, in bytes."""
 _AN_ITEM: Final = 512
-"""The minimum cost of an item in a time slice, in bytes."""
+"""The costs of a rehearsed item and of any item in a time slice, in bytes."""
 _ENVELOPE_BYTES: Final = 128
 """An upper bound of the response's size without its results."""
 _RESULT_BYTES: Final = 1_024
@@ -186,7 +186,9 @@ class BulkEndpoint:
             return request.with_media_type(responses.BULK_MEDIA_TYPE)
         body = await request.body(self.max_bytes, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):
-            return responses.unread_body(body, responses.bulk_too_large(self.max_bytes))
+            too_large = f"The body of a bulk must have at most {self.max_bytes} bytes. Send fewer items at once."
+            refused = {**responses.UNREAD_BODY, BodyFault.TOO_LARGE: catalogue.BODY_TOO_LARGE.problem(too_large)}
+            return refused[body]
         if array and not begins_array(body):
             return responses.NDJSON_AS_JSON if looks_like_lines(body) else responses.NOT_AN_ARRAY
         if array:

@@ -10,12 +10,13 @@ from typing import Final, NamedTuple, TypeVar
 
 from pydantic_core import from_json
 
-from forwarder.ingress.responses import ITEM_TOO_LARGE, invalid_item, malformed_json, validation_failed
+from forwarder.ingress.responses import ITEM_TOO_LARGE, malformed_json, validation_failed
 from forwarder.reservation.checks.card_numbers import find, may_hold
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import MAX_ITEM_BYTES, RESERVATION, ItemReading, read_item
 from forwarder.reservation.checks.plausibility import Plausibility
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems import catalogue
+from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
 _LINE: Final = re.compile(rb"[^ \t\r\n][^\n]*")
@@ -30,7 +31,6 @@ _MAX_SCANNED: Final = 8 * MAX_ITEM_BYTES
 whole bulk, because counting its brackets would take seconds."""
 _LIKELY_LINES: Final = re.compile(rb"[ \t\r\n]*\{[^\n]*\}[ \t\r]*\n[ \t\r\n]*\{")
 _LIKELY_END: Final = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
-
 _MAX_KEY: Final = 255
 
 R = TypeVar("R")
@@ -55,7 +55,7 @@ def lines(body: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def looks_like_lines(body: bytes) -> bool:
-    """Whether `body` looks like NDJSON: several objects, one per line, instead of an array."""
+    """Whether `body` looks like NDJSON: several objects, one per line."""
     return _LIKELY_LINES.match(body, 0, _MAX_SCANNED) is not None
 
 
@@ -154,7 +154,6 @@ def _shown_key(key: str | None) -> str | None:
 
 def _refused(faults: Sequence[Fault]) -> Problem:
     """The single operation's own words, where the reservation alone is at fault."""
-    inside = f"{RESERVATION}/"
-    if not all(fault.pointer.startswith(inside) for fault in faults):
-        return invalid_item(faults)
+    if not all(fault.pointer.startswith(f"{RESERVATION}/") for fault in faults):
+        return catalogue.INVALID_ITEM.problem(summary_of(faults), faults=faults)
     return validation_failed([replace(fault, pointer=fault.pointer.removeprefix(RESERVATION)) for fault in faults])

@@ -94,9 +94,8 @@ def _of_field(kind: str, loss: Loss) -> CallerWarning:
     reason = loss.reason.removeprefix("sensitive: ")
     why = f"{reason[:1].upper()}{reason[1:]}."
     if loss.field.startswith(_CARD):
-        return CallerWarning(
-            "card_not_sent", f"/{_CARD}", f"The card goes nowhere: this {kind} account does not send it. {why}"
-        )
+        detail = f"The card goes nowhere: this {kind} account does not send it. {why}"
+        return CallerWarning("card_not_sent", f"/{_CARD}", detail)
     detail = f"The PMS of this {kind} account is not sent this field. {why}"
     return CallerWarning("field_not_sent", "/" + loss.field.replace(".", "/"), detail)
 
@@ -104,10 +103,7 @@ def _of_field(kind: str, loss: Loss) -> CallerWarning:
 _MAY_LOOK_LIKE_CARDS: Final = frozenset({"/propertyId", "/roomId", "/paymentProviderId", "/transactionId"})
 _IDENTIFIERS: Final = _MAY_LOOK_LIKE_CARDS | {"/paymentProviderKey", "/promotionCode", "/guest/email"}
 """Fields that are never masked: masked, they would identify something else."""
-
 _WHAT: Final = {"card_number": "a card number", "security_code": "a card's security code"}
-
-MASKED: Final = "card_number_masked"
 
 
 class Checked(NamedTuple):
@@ -122,11 +118,9 @@ class Checked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CardTextCheck:
-    """Applies the policy for card numbers outside `cardDetails`.
-
-    `mask`: those in texts are masked. An identifier is refused if it holds the number of the request's own card; other
-    identifiers that look like card numbers are taken, since one random number of 16 digits in 37 does. `refuse`: refuses both,
-    except for identifiers of an account that skips the check (`CARD_LIKE_IDS`)."""
+    """Applies the policy for card numbers outside `cardDetails`. `mask`: those in texts are masked. An identifier is refused if it
+    holds the number of the request's own card; other identifiers that look like card numbers are taken, since one random number of
+    16 digits in 37 does. `refuse`: refuses both, except for identifiers of an account that skips the check (`CARD_LIKE_IDS`)."""
 
     policy: CardNumbersInText = "mask"
 
@@ -136,16 +130,6 @@ class CardTextCheck:
         number = "" if card is None else digits_of(card.card_number or "")
         if len(number) < MIN_DIGITS and not may_hold_any(published):  # as nearly always
             return Checked(request, published)
-        return self._look(request, published, number, skipped)
-
-    def check_text(self, text: str, pointer: str) -> tuple[str, tuple[CallerWarning, ...]] | Problem:
-        """The same for one text: as it is kept, and the warning if it was masked."""
-        faults = list(_faults(text, pointer)) if may_hold(text) else []
-        if not faults:
-            return text, ()
-        return _refusal(faults) if self.policy == "refuse" else (mask(text), _warnings(faults))
-
-    def _look(self, request: AnyRequest, published: bytes, number: str, skipped: Collection[str]) -> Checked:
         document: dict[str, Any] = from_json(published)
         shown_card = document.pop("cardDetails", None)
         # The identifiers in which card numbers are not looked for.
@@ -162,10 +146,17 @@ class CardTextCheck:
         model = BookingEngineRequest if isinstance(request, UsualRequest) else type(request)
         clean = model.model_validate(cleaned)
         if shown_card is not None:
-            clean = clean.model_copy(update={"card_details": getattr(request, "card_details", None)})
+            clean = clean.model_copy(update={"card_details": card})
             cleaned["cardDetails"] = shown_card
         refused = self.policy == "refuse" or any(fault.pointer in _IDENTIFIERS for fault in faults)
         return Checked(clean, to_json(cleaned), _refusal(faults) if refused else None, _warnings(faults))
+
+    def check_text(self, text: str, pointer: str) -> tuple[str, tuple[CallerWarning, ...]] | Problem:
+        """The same for one text: as it is kept, and the warning if it was masked."""
+        faults = list(_faults(text, pointer)) if may_hold(text) else []
+        if not faults:
+            return text, ()
+        return _refusal(faults) if self.policy == "refuse" else (mask(text), _warnings(faults))
 
 
 def _texts(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
@@ -196,7 +187,7 @@ def _fault(pointer: str, what: What) -> Fault:
 def _warnings(faults: Sequence[Fault]) -> tuple[CallerWarning, ...]:
     detail = "This text seemed to hold {what}: its digits were masked. Send the card as cardDetails."
     return tuple(
-        CallerWarning(MASKED, fault.pointer, detail.format(what=_WHAT[fault.code]))
+        CallerWarning("card_number_masked", fault.pointer, detail.format(what=_WHAT[fault.code]))
         for fault in faults
         if fault.pointer not in _IDENTIFIERS
     )

@@ -117,7 +117,7 @@ class CancelEndpoint:
     async def _read(self, request: HttpRequest) -> tuple[CancellationBody, Sequence[CallerWarning]] | Problem:
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):
-            return responses.unread_body(body)
+            return responses.UNREAD_BODY[body]
         if not body:
             return CancellationBody(), ()
         if not request.is_sent_as(JSON_BODY):

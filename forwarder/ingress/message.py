@@ -77,7 +77,7 @@ def read_terms(request: HttpRequest) -> Terms | Problem:
     key = None if header is None else read_idempotency_key(header)
     if isinstance(key, Problem):
         return key
-    if key is not None and request.values_of(b"idempotency-key") > 1:
+    if key is not None and len({line for name, line in request.scope["headers"] if name == b"idempotency-key"}) > 1:
         return TWO_KEYS  # joined by a comma, they look like one
     deadline, seconds = request.headers.get("forward-deadline"), None
     if deadline is not None:

@@ -66,6 +66,11 @@ KEYS_OF_ITEMS: Final = catalogue.INVALID_KEY.problem(
     "A bulk takes no Idempotency-Key header: each of its items has its own, as idempotencyKey. Nothing was accepted."
 )
 _UNREAD: Final = frozenset({BODY_TOO_LARGE.code, BODY_TIMED_OUT.code})
+UNREAD_BODY: Final = {
+    BodyFault.TOO_LARGE: BODY_TOO_LARGE,
+    BodyFault.TIMED_OUT: BODY_TIMED_OUT,
+    BodyFault.NO_ROOM: NO_ROOM_FOR_BODY,
+}
 
 
 def too_large_for_log(size: int, limit: int | None) -> Problem:
@@ -74,17 +79,6 @@ def too_large_for_log(size: int, limit: int | None) -> Problem:
     return catalogue.BODY_TOO_LARGE.problem(
         f"With the forwarder's own fields the request has {size} bytes; this deployment accepts {takes}. Nothing was accepted."
     )
-
-
-def unread_body(fault: BodyFault, too_large: Problem = BODY_TOO_LARGE) -> Problem:
-    """Why a body was not read."""
-    match fault:
-        case BodyFault.TOO_LARGE:
-            return too_large
-        case BodyFault.TIMED_OUT:
-            return BODY_TIMED_OUT
-        case BodyFault.NO_ROOM:
-            return NO_ROOM_FOR_BODY
 
 
 def malformed_json(where: str, what: str = "body") -> Problem:
@@ -101,18 +95,6 @@ def implausible(check: Plausibility, request: AnyRequest) -> Problem | None:
     """The refusal of a well-formed request with implausible values."""
     faults = check.faults(request)
     return validation_failed(faults) if faults else None
-
-
-def invalid_item(faults: Sequence[Fault]) -> Problem:
-    """Every fault of the item in one problem, those of its reservation included."""
-    return catalogue.INVALID_ITEM.problem(summary_of(faults), faults=faults)
-
-
-def bulk_too_large(max_bytes: int) -> Problem:
-    """The refusal of a bulk whose body exceeds the limit."""
-    return catalogue.BODY_TOO_LARGE.problem(
-        f"The body of a bulk must have at most {max_bytes} bytes. Send fewer items at once."
-    )
 
 
 def key_reused(request_id: str) -> Problem:
@@ -132,11 +114,6 @@ def refusal(problem: Problem, retry_after_seconds: int) -> Response:
 
 
 _SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
-
-SENT_AGAIN: Final = "sent_again"
-SIMILAR: Final = "similar_submission"
-
-_REPLAYED: Final = (b"idempotent-replayed", b"true")
 _REJECTED: Final = catalogue.REJECTED.problem("The PMS gave no reason. Ask the property.")
 
 
@@ -176,7 +153,7 @@ def receipt_response(
     if receipt.duplicate:
         applied = (*applied, (b"duplicate-of", receipt.request_id.encode()))
     if receipt.replayed:
-        applied = (*applied, _REPLAYED)
+        applied = (*applied, (b"idempotent-replayed", b"true"))
     settled = receipt.settled
     if wait.seconds and settled is not None:
         match settled.status:
@@ -227,20 +204,19 @@ def receipt_json(receipt: Receipt, origin: str) -> dict[str, Any]:
 
 
 def receipt_warnings(receipt: Receipt) -> Sequence[CallerWarning]:
-    """Warns the caller that the submission repeats an earlier one, or that it adds a reservation to another for the same stay and
-    guest."""
+    """Warns of a submission that repeats an earlier one, or adds a reservation to another for the same stay and guest."""
     if receipt.duplicate:
         differs = " Its body differs in other fields, which were not taken over." if receipt.changed else ""
         detail = (
             f"This is the submission {receipt.request_id}, sent again, and books nothing more.{differs} For another room, send "
             "an Idempotency-Key of its own."
         )
-        return (CallerWarning(SENT_AGAIN, "", detail),)
+        return (CallerWarning("sent_again", "", detail),)
     if receipt.similar_to:
         others = ", ".join(receipt.similar_to)
         detail = (
             f"The same guest has the same stay there already: {others}. This is a reservation of its own; cancel the one that is "
             "not meant."
         )
-        return (CallerWarning(SIMILAR, "", detail),)
+        return (CallerWarning("similar_submission", "", detail),)
     return ()

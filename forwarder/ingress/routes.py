@@ -105,7 +105,7 @@ class SubmitEndpoint:
             return request.with_media_type(responses.UNSUPPORTED_MEDIA_TYPE)
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):
-            return responses.unread_body(body)
+            return responses.UNREAD_BODY[body]
         now = self._parts.clock.now()
         check = plausibility(now, caller.account.skipped_checks)
         try:

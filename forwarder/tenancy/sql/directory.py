@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Double, Row, Select, bindparam, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -208,7 +208,8 @@ class SqlDirectory:
 
     async def _find(self, statement: Select[Any], wanted: str) -> Row[Any] | None:
         async with transaction(self._engine, writes=False) as connection:
-            return (await connection.execute(statement, {"wanted": wanted})).one_or_none()
+            answer = await connection.execute(statement, {"wanted": wanted})
+            return cast("Row[Any] | None", answer.one_or_none())
 
 
 def limit_of(row: Row[Any]) -> RateLimit | None:
