@@ -59,10 +59,8 @@ _OF_WORKSPACE: Final = {
     "Authorization": "Bearer and the API key",
     "workspaceId": "the identifier of the workspace that the API key belongs to",
 }
-
 _OF_ACCOUNT: Final = {**_OF_WORKSPACE, "integrationAccountId": "the identifier of the integration account to use"}
 """The headers that a caller is named by, and what each holds."""
-
 _FIELDS: Final = tuple(name.lower().encode() for name in _OF_ACCOUNT)
 _RECENT_SECONDS: Final = 1.0
 _MAX_CALLERS: Final = 1_024
@@ -80,7 +78,7 @@ _ACCOUNT_NOT_FOUND: Final = catalogue.ACCOUNT_NOT_FOUND.problem(
 
 
 class Access:
-    """Authenticates the HTTP callers of a process. Shared by its stages, so that they count bad tokens per address together."""
+    """Authenticates the HTTP callers of a process; its stages share it, so that they count bad tokens per address together."""
 
     def __init__(self, directory: Directory, clock: Clock, bad_tokens: "BadTokens | None" = None) -> None:
         self._directory, self._clock = directory, clock
@@ -145,11 +143,8 @@ class Access:
             if token is not None and (throttled := self._throttled(address)) is not None:
                 return throttled
             others = [name for name in missing if name != "Authorization"]
-            said = (
-                "The Authorization header is missing or malformed."
-                if token is None
-                else "The API key is unknown or was revoked."
-            )
+            wrong = "The Authorization header is missing or malformed."
+            said = wrong if token is None else "The API key is unknown or was revoked."
             also = f" {_described(others)}" if others else ""
             return catalogue.UNAUTHENTICATED.problem(f"{said} Send it as: Authorization: Bearer <API key>.{also}")
         if (expired := self._expired(key)) is not None:
@@ -196,11 +191,8 @@ def _described(missing: Sequence[str]) -> str:
 
 def bearer_token(authorization: str) -> str | None:
     """The token in an `Authorization` header; None where the header is missing or malformed."""
-    match authorization.split():
-        case [scheme, token] if scheme.lower() == "bearer":
-            return token
-        case _:
-            return None
+    words = authorization.split()
+    return words[1] if len(words) == 2 and words[0].lower() == "bearer" else None  # noqa: PLR2004 - a scheme and a token
 
 
 def forbidden(holder: Caller | ApiKey, scope: Scope, address: str) -> Problem | None:
@@ -225,16 +217,14 @@ class BadTokens:
     """Counts recent bad tokens per address. An address may send `per_minute`, and as many again each minute."""
 
     def __init__(self, clock: Clock, per_minute: int = DEFAULT_PER_MINUTE, *, max_addresses: int = 10_000) -> None:
-        self._clock = clock
+        self._clock, self._max_addresses = clock, max_addresses
         self._interval = _WINDOW_SECONDS / per_minute
-        self._max_addresses = max_addresses
         self._full_at: OrderedDict[object, float] = OrderedDict()
-        self._unlogged = 0
-        self._log_due = -math.inf
+        self._unlogged, self._log_due = 0, -math.inf
         self._refused, self._throttled = (BAD_TOKENS.labels(answer) for answer in ("refused", "throttled"))
 
     def count(self, address: str) -> int | None:
-        """Count one from `address`. Where that were too many, it is not counted: seconds until it would be."""
+        """Counts one from `address`. If that were too many, it is not counted: returns the seconds until it would be."""
         now, source = self._clock.monotonic(), client_of(address)
         full_at = max(self._full_at.pop(source, now), now)
         too_soon = full_at + self._interval - now - _WINDOW_SECONDS
@@ -252,9 +242,6 @@ class BadTokens:
         return max(math.ceil(too_soon), 1)
 
 
-WRITE_SECONDS: Final = 60.0
-
-
 class KeyUses:
     """The keys that were used since the last write, by this process."""
 
@@ -262,7 +249,7 @@ class KeyUses:
         self._used: set[str] = set()
 
     def note(self, key_id: str) -> None:
-        """Notes the use of a key. Call it when a caller is looked up, which happens every few seconds while it calls."""
+        """Call it when a caller is looked up, which happens every few seconds while it calls."""
         self._used.add(key_id)
 
     async def write(self, store: "SqlKeyUses", clock: Clock) -> None:
@@ -281,7 +268,7 @@ async def write_uses(uses: KeyUses, store: "SqlKeyUses", clock: Clock) -> None:
     """Writes every minute, forever, through outages of the database."""
 
     async def step() -> None:
-        await clock.sleep(WRITE_SECONDS)
+        await clock.sleep(60)
         await uses.write(store, clock)
 
     await forever(step, name=Where.KEY_USES, clock=clock, outages=(TenancyUnavailable,))

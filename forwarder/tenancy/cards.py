@@ -23,14 +23,11 @@ from forwarder.tenancy.sealing import KeyPair, NotTrusted, Secret, require_signe
 
 _IN_ROW: Final = "row"
 """The key id of a card that is sealed under its row's own keys."""
-
 NUMBER_PURPOSE: Final = "card-number"
 CODE_PURPOSE: Final = "card-code"
 """The purposes that a row's keys are wrapped for; the request id is appended."""
-
 GONE: Final = SealedCard("gone", "")
 """Replaces a card whose key was destroyed."""
-
 UNBOUND: Final = SealedCard("unbound", "")
 """Replaces a card that was sealed for another submission."""
 

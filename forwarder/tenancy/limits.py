@@ -112,11 +112,8 @@ class RateLimits:
                 self._unreported[name] = bucket
                 if bucket.unreported >= bucket.limit.requests * _REPORT_SHARE:
                     self.report_due.set()
-        tightest = (
-            max(refusing, key=refusing.__getitem__)
-            if refusing
-            else min(buckets, key=lambda name: buckets[name].left(now))
-        )
+        fullest = min(buckets, key=lambda name: buckets[name].left(now))
+        tightest = max(refusing, key=refusing.__getitem__) if refusing else fullest
         return buckets[tightest].allowance(now, admitted=not refusing, count=count, shared=tightest != key_id)
 
     def _bucket(self, key_id: str, limit: RateLimit) -> "_Bucket":
@@ -163,9 +160,7 @@ class _Bucket(TokenBucket):
 
     def __init__(self, limit: RateLimit) -> None:
         super().__init__(limit.requests / limit.seconds, limit.requests)
-        self.limit = limit
-        self.unreported = 0
-        self.since = 0.0
+        self.limit, self.unreported, self.since = limit, 0, 0.0
 
     def delay(self, tokens: float, now: float) -> float:
         """Seconds until so many calls are admitted; more than a quota are admitted together with a full bucket."""
@@ -194,7 +189,6 @@ class _Bucket(TokenBucket):
 
 
 POLICY: Final = "default"
-"""The name of the one policy that a key has."""
 
 
 def rate_limited(allowance: Allowance) -> Problem:

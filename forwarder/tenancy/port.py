@@ -58,8 +58,10 @@ def read_expiry(text: str, now: datetime) -> datetime | None:
             expires_at = now + timedelta(days=int(days[1]))
         elif _DAY.fullmatch(text):
             expires_at = datetime.fromisoformat(text).replace(tzinfo=UTC) + timedelta(days=1)
+        elif (moment := datetime.fromisoformat(text)).tzinfo is None:
+            raise ValueError("no offset")  # noqa: TRY301 - worded below like the others
         else:
-            expires_at = _with_offset(datetime.fromisoformat(text))
+            expires_at = moment.astimezone(UTC)
     except (ValueError, OverflowError):
         raise ValueError(
             f"{text!r} is no expiry: write 90d for days from now, a day as 2031-12-31, a moment with its offset as "
@@ -68,12 +70,6 @@ def read_expiry(text: str, now: datetime) -> datetime | None:
     if expires_at <= now:
         raise ValueError(f"{text!r} is past: the key would never work. To end a key now, revoke it.")
     return expires_at
-
-
-def _with_offset(moment: datetime) -> datetime:
-    if moment.tzinfo is None:
-        raise ValueError("no offset")
-    return moment.astimezone(UTC)
 
 
 def read_networks(words: Iterable[str]) -> tuple[Network, ...]:
@@ -104,7 +100,6 @@ def is_within(address: str, networks: Sequence[Network]) -> bool:
 # Prefixes, so that leaked tokens are easy to recognize.
 _LIVE_PREFIX: Final = "fwd_live_"
 _TEST_PREFIX: Final = "fwd_test_"
-_KEY_PREFIX: Final = "key_"
 _MAC_BYTES: Final = 9
 _MAC_LENGTH: Final = 12
 """The length of the MAC in base64."""
@@ -129,7 +124,7 @@ def is_test_token(token: str) -> bool:
 
 def new_key_id() -> str:
     """An identifier for a key. It grants nothing."""
-    return _KEY_PREFIX + secrets.token_hex(6)
+    return f"key_{secrets.token_hex(6)}"
 
 
 def token_hash(token: str) -> str:
@@ -305,7 +300,6 @@ class Sealer(Protocol):
 
     def seal_text(self, text: str, bound_to: str) -> str:
         """Seals `text`, such as a credential; it can be opened only with the same binding (see `sealing.binding`)."""
-        ...
 
 
 class Unsealer(Protocol):
@@ -313,7 +307,6 @@ class Unsealer(Protocol):
 
     def open_text(self, sealed: str, bound_to: str) -> str:
         """Raises `CannotOpen`, `NotBound`."""
-        ...
 
 
 MAX_DAYS: Final = 36_500
@@ -337,7 +330,6 @@ class RetentionPolicy:
 
 MAX_ENDPOINTS: Final = 50
 """Per workspace."""
-
 MAX_PREVIOUS_SECRETS: Final = 4
 """Per endpoint, including the one replaced last. A further rotation ends the one that would expire first."""
 
@@ -404,7 +396,4 @@ class Endpoint:
         return all(allowed is None or each in allowed for allowed, each in wanted)
 
 
-_TERMS: Final = (
-    *("url", "types", "account_ids", "property_ids", "description"),
-    *("header_names", "headers", "asymmetric"),
-)
+_TERMS: Final = "url types account_ids property_ids description header_names headers asymmetric".split()

@@ -23,9 +23,6 @@ from pydantic_core import from_json, to_json
 
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, Sealer
 
-_ID_BYTES: Final = 8
-_SEED_BYTES: Final = 32
-
 # BLAKE2b's personalisation keeps keys of one secret apart: 16 bytes at the most.
 _SIGNING: Final = b"forwarder-sign-1"
 _ACCOUNTS: Final = b"forwarder-acct-1"
@@ -39,7 +36,7 @@ class NotTrusted(ValueError):
 
 def key_id_of(public_key: bytes) -> str:
     """16 hexadecimal characters that name a public key."""
-    return blake2b(public_key, digest_size=_ID_BYTES).hexdigest()
+    return blake2b(public_key, digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +104,8 @@ class Secret:
         return SigningKey(self._signing_key).sign(content).signature
 
     def public_keys(self) -> PublicKeys:
-        content = _signed(self.accounts.public_key, self.webhooks.public_key)
         keys = (self.accounts.public_key, self.webhooks.public_key)
-        return PublicKeys(self.id, self.verify_key, *keys, self.sign(content))
+        return PublicKeys(self.id, self.verify_key, *keys, self.sign(_signed(*keys)))
 
 
 def require_signed(verify_key: bytes, content: bytes, signature: bytes) -> None:
@@ -125,7 +121,7 @@ def _signed(accounts_key: bytes, webhooks_key: bytes) -> bytes:
 
 
 def _derived(secret: str, purpose: bytes) -> bytes:
-    return blake2b(secret.encode(), digest_size=_SEED_BYTES, person=purpose).digest()
+    return blake2b(secret.encode(), digest_size=32, person=purpose).digest()
 
 
 SEPARATOR: Final = "."
@@ -151,8 +147,7 @@ class KeyPairUnsealer:
 
     def open_text(self, sealed: str, bound_to: str) -> str:
         key_id, _, content = sealed.partition(SEPARATOR)
-        box = self._boxes.get(key_id)
-        if box is None:
+        if (box := self._boxes.get(key_id)) is None:
             raise CannotOpen(f"Sealed with the key {key_id!r}, which none of the secrets given here makes.")
         try:
             opened = box.decrypt(base64.b64decode(content, validate=True))
@@ -185,14 +180,11 @@ class UnknownSecret(RuntimeError):
 
 
 class SecretState(StrEnum):
-    """The use of a secret."""
+    """The use of a secret. The active one seals, one at a time; an accepted one only opens: it was active before, or will be."""
 
     ACTIVE = "active"
-    """Used for sealing. One at a time."""
     ACCEPTED = "accepted"
-    """Used only for opening: it was active before, or will be."""
     RETIRED = "retired"
-    """No longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +203,8 @@ class KnownSecret:
     @property
     def needed(self) -> bool:
         """Whether there may be content that only its holder can open."""
-        return self.state is SecretState.ACTIVE or (
-            self.state is SecretState.ACCEPTED and self.activated_at is not None
-        )
+        was_active = self.state is SecretState.ACCEPTED and self.activated_at is not None
+        return self.state is SecretState.ACTIVE or was_active
 
 
 def active_of(known: Collection[KnownSecret]) -> KnownSecret | None:
@@ -278,8 +269,7 @@ class Keyring(KeyPairUnsealer):
 
     def unwrap(self, wrapped: "WrappedKey", purpose: str) -> bytes:
         """The key. Raises `CannotOpen` without that secret, `NotBound` where it was wrapped for something else or is damaged."""
-        secret = self.held.get(wrapped.secret_id)
-        if secret is None:
+        if (secret := self.held.get(wrapped.secret_id)) is None:
             raise CannotOpen(f"It needs the secret {wrapped.secret_id}, which is not given here.")
         try:
             content = base64.b64decode(wrapped.content, validate=True)

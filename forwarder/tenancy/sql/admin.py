@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, replace
 from datetime import datetime
 from typing import Any, Final, Unpack
 
-from sqlalchemy import ColumnElement, Row, ScalarSelect, Select, Table, and_, delete, func, select, update
+from sqlalchemy import ColumnElement, Result, Row, ScalarSelect, Select, Table, and_, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
@@ -34,23 +34,21 @@ from forwarder.tenancy.sql import database
 from forwarder.tenancy.sql.database import in_utc, insert_into, read, shared_key, transaction
 from forwarder.tenancy.sql.directory import ACCOUNT, account_of, key_of, limit_of
 
+_workspace, _key, _account = database.workspaces.c, database.api_keys.c, database.integration_accounts.c
 _KNOWN_KEYS = select(database.api_keys, database.key_uses.c.used_at).outerjoin(
-    database.key_uses, database.key_uses.c.key_id == database.api_keys.c.id
+    database.key_uses, database.key_uses.c.key_id == _key.id
 )
 
 
 def _count(table: Table, *conditions: ColumnElement[bool]) -> ScalarSelect[int]:
-    theirs = select(func.count()).where(table.c.workspace_id == database.workspaces.c.id, *conditions)
+    theirs = select(func.count()).where(table.c.workspace_id == _workspace.id, *conditions)
     return theirs.correlate(database.workspaces).scalar_subquery()
 
 
 _WORKSPACES = select(
-    database.workspaces.c.id,
-    database.workspaces.c.created_at,
-    database.workspaces.c.limit_requests,
-    database.workspaces.c.limit_seconds,
+    *(_workspace.id, _workspace.created_at, _workspace.limit_requests, _workspace.limit_seconds),
     _count(database.integration_accounts).label("accounts"),
-    _count(database.api_keys, database.api_keys.c.revoked_at.is_(None)).label("live_keys"),
+    _count(database.api_keys, _key.revoked_at.is_(None)).label("live_keys"),
     _count(database.webhook_endpoints).label("webhooks"),
 )
 
@@ -58,11 +56,7 @@ _WORKSPACES = select(
 Audited = Callable[..., AbstractAsyncContextManager[object]]
 """Audits an operation while its change is made. Called with the action, and with `workspace`, `target` and details by name."""
 
-_DAYS = (
-    database.workspaces.c.reservation_days,
-    database.workspaces.c.delivery_days,
-    database.workspaces.c.dead_letter_days,
-)
+_DAYS = (_workspace.reservation_days, _workspace.delivery_days, _workspace.dead_letter_days)
 
 
 class TenancyAdmin:
@@ -81,24 +75,22 @@ class TenancyAdmin:
         terms = KeyTerms() if limit is None else KeyTerms(limit=limit)
         new = insert_into(self._engine, database.workspaces).values(id=workspace_id, **_columns(terms))
         async with self._changing("workspace.add", workspace=workspace_id, **_texts(terms)) as connection:
-            added = await connection.execute(new.on_conflict_do_nothing().returning(database.workspaces.c.id))
+            added = await connection.execute(new.on_conflict_do_nothing().returning(_workspace.id))
             if added.one_or_none() is None:
                 raise AlreadyExists(f"There is a workspace {workspace_id!r} already.")
 
     async def limit_workspace(self, workspace_id: str, limit: RateLimit | None) -> None:
         terms = KeyTerms(limit=limit)
-        of_it = update(database.workspaces).where(database.workspaces.c.id == workspace_id).values(_columns(terms))
-        before = select(database.workspaces).where(database.workspaces.c.id == workspace_id).with_for_update()
+        of_it = update(database.workspaces).where(_workspace.id == workspace_id).values(_columns(terms))
+        before = select(database.workspaces).where(_workspace.id == workspace_id).with_for_update()
         async with self._changing("workspace.change", workspace=workspace_id, **_texts(terms)) as connection:
-            was = (await connection.execute(before)).one_or_none()
-            if was is None:
-                raise NotKnown(f"There is no workspace {workspace_id!r}.")
+            was = _found(await connection.execute(before), "workspace", workspace_id)
             await connection.execute(of_it)
             tell(details={"was": _texts(KeyTerms(limit=limit_of(was)))})
 
     async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
         """All workspaces, or one, ordered by id."""
-        wanted = _of(workspace_id, _WORKSPACES.order_by(database.workspaces.c.id), database.workspaces.c.id)
+        wanted = _of(workspace_id, _WORKSPACES.order_by(_workspace.id), _workspace.id)
         return [
             Workspace(row.id, in_utc(row.created_at), row.accounts, row.live_keys, row.webhooks, limit_of(row))
             for row in await read(self._engine, wanted)
@@ -106,11 +98,10 @@ class TenancyAdmin:
 
     async def remove_workspace(self, workspace_id: str) -> None:
         """Removes a workspace without accounts and webhooks, and its keys. Raises `InUse`."""
-        theirs = select(database.api_keys.c.id).where(database.api_keys.c.workspace_id == workspace_id)
+        theirs = select(_key.id).where(_key.workspace_id == workspace_id)
         async with self._changing("workspace.remove", workspace=workspace_id) as connection:
-            row = (await connection.execute(_WORKSPACES.where(database.workspaces.c.id == workspace_id))).one_or_none()
-            if row is None:
-                raise NotKnown(f"There is no workspace {workspace_id!r}.")
+            found = await connection.execute(_WORKSPACES.where(_workspace.id == workspace_id))
+            row = _found(found, "workspace", workspace_id)
             if row.accounts or row.webhooks:
                 raise InUse(
                     f"Workspace {workspace_id!r} has {row.accounts} accounts and {row.webhooks} webhooks, whose data "
@@ -119,8 +110,8 @@ class TenancyAdmin:
             await connection.execute(delete(database.key_uses).where(database.key_uses.c.key_id.in_(theirs)))
             shared = database.key_usage.c.key_id == shared_by(workspace_id)
             await connection.execute(delete(database.key_usage).where(shared | database.key_usage.c.key_id.in_(theirs)))
-            await connection.execute(delete(database.api_keys).where(database.api_keys.c.workspace_id == workspace_id))
-            await connection.execute(delete(database.workspaces).where(database.workspaces.c.id == workspace_id))
+            await connection.execute(delete(database.api_keys).where(_key.workspace_id == workspace_id))
+            await connection.execute(delete(database.workspaces).where(_workspace.id == workspace_id))
 
     async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
         """A new key and its token, which is shown only here and stored nowhere."""
@@ -139,65 +130,50 @@ class TenancyAdmin:
 
     async def change_key(self, key_id: str, **terms: Unpack[KeyTerms]) -> KnownKey:
         """Changes the given terms; returns the changed key."""
-        values, known = _columns(terms), _KNOWN_KEYS.where(database.api_keys.c.id == key_id)
+        values, known = _columns(terms), _KNOWN_KEYS.where(_key.id == key_id)
         async with self._changing("key.change", target=key_id, **_texts(terms)) as connection:
-            row = (await connection.execute(known.with_for_update(of=database.api_keys))).one_or_none()
-            if row is None:
-                raise NotKnown(f"There is no key {key_id!r}.")
+            row = _found(await connection.execute(known.with_for_update(of=database.api_keys)), "key", key_id)
             was = _known(row).key
             before = _texts({name: getattr(was, name) for name in terms})
             tell(workspace=was.workspace_id, details={"was": before})
             if values:
-                await connection.execute(
-                    update(database.api_keys).where(database.api_keys.c.id == key_id).values(values)
-                )
+                await connection.execute(update(database.api_keys).where(_key.id == key_id).values(values))
                 row = (await connection.execute(known)).one()
         return _known(row)
 
     async def revoke_key(self, key_id: str) -> None:
-        revoked_at = func.coalesce(database.api_keys.c.revoked_at, func.current_timestamp())
-        revoked = update(database.api_keys).where(database.api_keys.c.id == key_id).values(revoked_at=revoked_at)
+        revoked_at = func.coalesce(_key.revoked_at, func.current_timestamp())
+        revoked = update(database.api_keys).where(_key.id == key_id).values(revoked_at=revoked_at)
         async with self._changing("key.revoke", target=key_id) as connection:
-            workspace = await connection.scalar(revoked.returning(database.api_keys.c.workspace_id))
-            if workspace is None:
-                raise NotKnown(f"There is no key {key_id!r}.")
-            tell(workspace=workspace)
+            row = _found(await connection.execute(revoked.returning(_key.workspace_id)), "key", key_id)
+            tell(workspace=row.workspace_id)
 
     async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
-        every = _KNOWN_KEYS.order_by(database.api_keys.c.created_at, database.api_keys.c.id)
-        wanted = _of(workspace_id, every, database.api_keys.c.workspace_id)
+        every = _KNOWN_KEYS.order_by(_key.created_at, _key.id)
+        wanted = _of(workspace_id, every, _key.workspace_id)
         return [_known(row) for row in await read(self._engine, wanted)]
 
     async def keys_ending(self, *, after: datetime, before: datetime) -> int:
         """How many keys that were not revoked expire between these times."""
-        ending = (
-            database.api_keys.c.revoked_at.is_(None),
-            database.api_keys.c.expires_at > after,
-            database.api_keys.c.expires_at <= before,
-        )
-        (row,) = await read(self._engine, select(func.count(database.api_keys.c.id)).where(*ending))
+        ending = (_key.revoked_at.is_(None), _key.expires_at > after, _key.expires_at <= before)
+        (row,) = await read(self._engine, select(func.count(_key.id)).where(*ending))
         return int(row[0])
 
     async def put_account(self, account: Account) -> None:
         new = insert_into(self._engine, database.integration_accounts).values(asdict(account)).on_conflict_do_nothing()
         async with self._changing("account.add", **_about(account), base_url=account.base_url) as connection:
             await _require_workspace(connection, account.workspace_id)
-            if (await connection.execute(new.returning(database.integration_accounts.c.id))).one_or_none() is None:
+            if (await connection.execute(new.returning(_account.id))).one_or_none() is None:
                 raise AlreadyExists(f"There is an account {account.id!r} already.")
 
     async def change_account(self, was: Account, account: Account) -> None:
         """Writes what differs between `was`, as it was read, and `account`; leaves what others changed since then. Raises
         `ChangedMeanwhile` if that is one of these fields, or the address or credential, which belong together."""
         changed = {each.name for each in fields(Account) if getattr(was, each.name) != getattr(account, each.name)}
-        own = and_(
-            database.integration_accounts.c.id == account.id,
-            database.integration_accounts.c.workspace_id == account.workspace_id,
-        )
+        own = and_(_account.id == account.id, _account.workspace_id == account.workspace_id)
         async with self._changing("account.change", **_about(account), changed=_changed(was, account)) as connection:
-            row = (await connection.execute(select(*ACCOUNT).where(own).with_for_update())).one_or_none()
-            if row is None:
-                raise NotKnown(f"There is no account {account.id!r}.")
-            present = account_of(row)
+            row = await connection.execute(select(*ACCOUNT).where(own).with_for_update())
+            present = account_of(_found(row, "account", account.id))
             if any(getattr(present, name) != getattr(was, name) for name in changed | {"base_url", "credential"}):
                 raise ChangedMeanwhile(
                     f"Another operator changed account {account.id!r} at the same moment, so this change was not made. Check the "
@@ -208,25 +184,19 @@ class TenancyAdmin:
                 await connection.execute(update(database.integration_accounts).where(own).values(values))
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]:
-        every = select(*ACCOUNT).order_by(database.integration_accounts.c.id)
-        wanted = _of(workspace_id, every, database.integration_accounts.c.workspace_id)
+        every = select(*ACCOUNT).order_by(_account.id)
+        wanted = _of(workspace_id, every, _account.workspace_id)
         return [account_of(row) for row in await read(self._engine, wanted)]
 
     async def kinds(self) -> Sequence[str]:
-        wanted = select(database.integration_accounts.c.kind).distinct().order_by(database.integration_accounts.c.kind)
+        wanted = select(_account.kind).distinct().order_by(_account.kind)
         return [row.kind for row in await read(self._engine, wanted)]
 
     async def pause(self, account_id: str, *, paused: bool) -> None:
-        changed = (
-            update(database.integration_accounts)
-            .where(database.integration_accounts.c.id == account_id)
-            .values(paused=paused)
-        )
+        changed = update(database.integration_accounts).where(_account.id == account_id).values(paused=paused)
         async with self._changing("account.pause" if paused else "account.resume", target=account_id) as connection:
-            workspace = await connection.scalar(changed.returning(database.integration_accounts.c.workspace_id))
-            if workspace is None:
-                raise NotKnown(f"There is no account {account_id!r}.")
-            tell(workspace=workspace)
+            row = _found(await connection.execute(changed.returning(_account.workspace_id)), "account", account_id)
+            tell(workspace=row.workspace_id)
 
     async def forget_grants(self, account_id: str, *, but: str) -> None:
         """Forget the grants of every credential of the account but the one with the digest `but`."""
@@ -239,38 +209,37 @@ class TenancyAdmin:
     # --- how long each workspace keeps its guests' data ---
 
     async def policies(self, workspace_id: str | None = None) -> Sequence[RetentionPolicy]:
-        """The policies of one workspace or all, ordered by id. Raises `NotKnown` if there is no such workspace."""
-        wanted = _of(
-            workspace_id,
-            select(database.workspaces.c.id, *_DAYS).order_by(database.workspaces.c.id),
-            database.workspaces.c.id,
-        )
+        """The policies of one workspace or all, ordered by id. Raises `NotKnown`."""
+        wanted = _of(workspace_id, select(_workspace.id, *_DAYS).order_by(_workspace.id), _workspace.id)
         found = [RetentionPolicy(*row) for row in await read(self._engine, wanted)]
         if workspace_id is not None and not found:
             raise NotKnown(f"There is no workspace {workspace_id!r}.")
         return found
 
     async def set_policy(self, workspace_id: str, **days: int | None) -> RetentionPolicy:
-        """Sets these fields of the policy; returns it whole. Raises `NotKnown` if there is no such workspace."""
-        of_it = update(database.workspaces).where(database.workspaces.c.id == workspace_id).values(days)
-        before = (
-            select(database.workspaces.c.id, *_DAYS).where(database.workspaces.c.id == workspace_id).with_for_update()
-        )
+        """Sets these fields of the policy; returns it whole."""
+        of_it = update(database.workspaces).where(_workspace.id == workspace_id).values(days)
+        before = select(_workspace.id, *_DAYS).where(_workspace.id == workspace_id).with_for_update()
         async with self._changing("retention.set", workspace=workspace_id, **days) as connection:
-            was = (await connection.execute(before)).one_or_none()
-            if was is None:
-                raise NotKnown(f"There is no workspace {workspace_id!r}.")
+            was = _found(await connection.execute(before), "workspace", workspace_id)
             tell(details={"was": {name: was._mapping[name] for name in days}})
-            row = (await connection.execute(of_it.returning(database.workspaces.c.id, *_DAYS))).one()
+            row = (await connection.execute(of_it.returning(_workspace.id, *_DAYS))).one()
         return RetentionPolicy(*row)
 
     async def account_workspaces(self) -> dict[str, str]:
-        wanted = select(database.integration_accounts.c.id, database.integration_accounts.c.workspace_id)
+        wanted = select(_account.id, _account.workspace_id)
         return {row.id: row.workspace_id for row in await read(self._engine, wanted)}
 
     async def endpoint_workspaces(self) -> dict[str, str]:
         wanted = select(database.webhook_endpoints.c.id, database.webhook_endpoints.c.workspace_id)
         return {row.id: row.workspace_id for row in await read(self._engine, wanted)}
+
+
+def _found(result: Result[Any], what: str, identifier: str) -> Row[Any]:
+    """The one row of `result`. Raises `NotKnown`."""
+    if (row := result.one_or_none()) is None:
+        raise NotKnown(f"There is no {what} {identifier!r}.")
+    return row
 
 
 def _of(workspace_id: str | None, every: Select[Any], column: ColumnElement[str]) -> Select[Any]:
@@ -336,6 +305,5 @@ def _changed(before: Account, after: Account) -> dict[str, Any]:
 
 
 async def _require_workspace(connection: AsyncConnection, workspace_id: str) -> None:
-    found = await connection.execute(select(database.workspaces.c.id).where(database.workspaces.c.id == workspace_id))
-    if found.one_or_none() is None:
-        raise NotKnown(f"There is no workspace {workspace_id!r}.")
+    found = await connection.execute(select(_workspace.id).where(_workspace.id == workspace_id))
+    _found(found, "workspace", workspace_id)
