@@ -21,7 +21,6 @@ from forwarder.store.deployment import BacklogReader, ProcessRegister
 from forwarder.tenancy.port import Account, ChangedMeanwhile, NotKnown
 
 _DIGITS: Final = 9
-_CANNOT_BE: Final = "Nothing was changed."
 
 
 class AccountPages:
@@ -49,9 +48,8 @@ class AccountPages:
         match form.text("do"):
             case "pause":
                 await self._backend.tenancy.pause(account.id, paused=True)
-                return Go(
-                    path, "The account is paused: submissions are accepted and wait. Workers see it within seconds."
-                )
+                said = "The account is paused: submissions are accepted and wait. Workers see it within seconds."
+                return Go(path, said)
             case "resume":
                 await self._backend.tenancy.pause(account.id, paused=False)
                 return Go(path, "The account is resumed. Workers see it within seconds.")
@@ -86,27 +84,24 @@ class AccountPages:
 
     async def _change(self, account: Account, form: Form) -> str | None:
         if form.text("as_of") != _as_of(account):
-            return f"{_CANNOT_BE} Another operator has changed this account since you opened the form. Reload the page and check."
+            changed = "Another operator has changed this account since you opened the form."
+            return f"Nothing was changed. {changed} Reload the page and check."
         try:
-            settings, options = _settings(form), _options(form.text("options"))
-            await terms.accounts_of(self._backend).change(
-                account.id,
-                credential=form.text("credential") or None,
-                options=options,
-                all_options=True,
-                tls=_tls(form),
-                **settings,
+            settings, options, tls = _settings(form), _options(form.text("options")), _tls(form)
+            credential, accounts = form.text("credential") or None, terms.accounts_of(self._backend)
+            await accounts.change(
+                account.id, credential=credential, options=options, all_options=True, tls=tls, **settings
             )
         except (BadTerm, BadOptions, ChangedMeanwhile, NotEncrypted) as error:
-            return f"{_CANNOT_BE} {error}"
+            return f"Nothing was changed. {error}"
         return None
 
     async def _account(self, visit: Visit) -> Account:
         wanted = visit.request.path_params["id"]
-        found = [each for each in await self._backend.tenancy.accounts() if each.id == wanted]
-        if not found:
-            raise NotKnown(f"There is no integration account {wanted!r}. The accounts page lists all of them.")
-        return found[0]
+        for each in await self._backend.tenancy.accounts():
+            if each.id == wanted:
+                return each
+        raise NotKnown(f"There is no integration account {wanted!r}. The accounts page lists all of them.")
 
 
 def _as_of(account: Account) -> str:
@@ -119,7 +114,7 @@ def _given(account: Account, form: Form | None) -> Mapping[str, Any]:
     """The form's values: the settings, or the rejected input. Never a secret."""
     if form is not None:
         texts = ("base_url", "concurrency", "rate", "deadline", "duplicate_window", "options")
-        return {name: form.text(name) for name in texts} | {"checks": form.texts("checks")}
+        return {name: form.text(name) for name in texts} | {"checks": form.get("checks", [])}
     return {
         "base_url": account.base_url,
         "concurrency": account.concurrency,
@@ -140,7 +135,7 @@ def _settings(form: Form) -> AccountSettings:
         "duplicate_window_seconds": _whole(
             "The duplicate window", form.text("duplicate_window"), least=0, most=MAX_WINDOW_SECONDS
         ),
-        "skipped_checks": _named("Checks left out", ",".join(form.texts("checks")) or "none", terms.checks_of),
+        "skipped_checks": _named("Checks left out", ",".join(form.get("checks", [])) or "none", terms.checks_of),
     }
 
 
@@ -162,9 +157,9 @@ def _options(text: str) -> dict[str, Any]:
         options = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
         raise BadTerm(f"The options are not valid JSON ({error}).") from None
-    if not isinstance(options, dict):
-        raise BadTerm("The options must be a JSON object, such as {}.")
-    return options
+    if isinstance(options, dict):
+        return options
+    raise BadTerm("The options must be a JSON object, such as {}.")
 
 
 def _tls(form: Form) -> ClientTls | None:

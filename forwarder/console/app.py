@@ -103,8 +103,7 @@ class OverviewPage:
     """The overview. Without Kafka it has no throughput and lag; without the database no backlog, accounts and processes."""
 
     def __init__(self, parts: ConsoleParts) -> None:
-        self._parts = parts
-        backend = parts.backend
+        self._parts, backend = parts, parts.backend
         self._flow = Flow(backend.log, backend.settings.topics, backend.clock)
         self._recent = Recent(self._read, backend.clock)
 
@@ -146,7 +145,7 @@ def _rows(status: DeploymentStatus, flow: FlowNow | None) -> list[_AccountRow]:
     if status.store is None:
         return []
     outcomes: Mapping[str, AccountOutcomes] = {} if flow is None else flow.outcomes
-    pms: Mapping[str, PmsState] = pms_states(status.store.processes, status.at)
+    pms = pms_states(status.store.processes, status.at)
     rows = [
         _AccountRow(each, outcomes.get(each.account_id, AccountOutcomes()), pms.get(each.account_id))
         for each in status.store.work.accounts
@@ -159,14 +158,12 @@ def _runs(processes: Sequence[RunningProcess], now: datetime) -> Sequence[Mappin
     for each in processes:
         groups.setdefault((each.role, each.version, each.revision), []).append(each)
     return [
-        {
-            "role": role,
-            "version": version,
-            "revision": revision,
-            "count": len(them),
-            "silent": sum(each.silent(now) for each in them),
-            "since": min(each.started_at for each in them),
-            "hosts": sorted({each.host for each in them}),
-        }
-        for (role, version, revision), them in sorted(groups.items())
+        dict(
+            zip(("role", "version", "revision"), run, strict=True),
+            count=len(them),
+            silent=sum(each.silent(now) for each in them),
+            since=min(each.started_at for each in them),
+            hosts=sorted({each.host for each in them}),
+        )
+        for run, them in sorted(groups.items())
     ]

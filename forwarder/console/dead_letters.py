@@ -78,9 +78,8 @@ class DeadLetterPages:
         letters = await self._recent.within(_PATIENCE_SECONDS)
         if letters is None:
             return await self._counts(wanted, filters)
-        found = [
-            (each, state) for each, state in letters if state is not LetterState.REPLAYED and wanted.includes(each)
-        ]
+        waiting = [each for each in letters if each[1] is not LetterState.REPLAYED]
+        found = [(each, state) for each, state in waiting if wanted.includes(each)]
         groups: dict[tuple[str, str], _Group] = {}
         for letter, state in found:
             key = (letter.account, letter.failure_class)
@@ -145,9 +144,8 @@ class DeadLetterPages:
                 async with aclosing(self._letters.messages([letter for letter, _ in plan.chosen])) as messages:
                     await replay.run_audited(backend.audit, plan, messages, count)
         except (LogUnavailable, StoreUnavailable) as error:
-            run.trouble = (
-                "The log or the database is down. The last few may or may not be back; replaying them again is safe."
-            )
+            down = "The log or the database is down."
+            run.trouble = f"{down} The last few may or may not be back; replaying them again is safe."
             _log.warning("console.replay_failed", put_back=run.put_back, selected=run.selected, error=str(error))
         except Exception as error:  # noqa: BLE001 - the page shows it; the other replays go on
             run.trouble = f"It ended early. {contained(Where.CONSOLE, error)}. Replaying the last few again is safe."

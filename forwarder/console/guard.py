@@ -6,7 +6,7 @@ because only the token shows whether its key is still valid."""
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final
@@ -30,7 +30,6 @@ IDLE_SECONDS: Final = 30 * 60.0
 """How long a session lasts without an action of its operator; a page that refreshes itself does not count."""
 LONGEST_SECONDS: Final = 8 * 60 * 60.0
 _MAX_SESSIONS: Final = 1_000
-_ID_BYTES: Final = 32
 
 
 @dataclass(slots=True)
@@ -54,8 +53,7 @@ class Sessions:
 
     def open(self, token: str, key_id: str) -> str:
         """Opens a session; returns the value of its cookie, always a new one. At the maximum, ends the oldest session."""
-        cookie, now = secrets.token_urlsafe(_ID_BYTES), self._clock.monotonic()
-        form_token = secrets.token_urlsafe(_ID_BYTES)
+        cookie, form_token, now = secrets.token_urlsafe(32), secrets.token_urlsafe(32), self._clock.monotonic()
         self._open[_hash(cookie)] = Session(token, key_id, form_token, now + LONGEST_SECONDS, now + IDLE_SECONDS)
         if len(self._open) > _MAX_SESSIONS:
             self._open.popitem(last=False)
@@ -90,39 +88,27 @@ _MAX_FORM_SECONDS: Final = 10.0
 _LIVE: Final = "x-console-live"
 """The header of requests with which a page refreshes itself."""
 
-_NOT_OURS: Final = Page(
-    "error.html",
-    {
-        "title": "This form was not accepted",
-        "detail": "It did not come from a page of this console, or that page is too old. Nothing was changed: reload the page "
-        "and try again.",
-    },
-    403,
-)
-_TOO_LARGE: Final = Page(
-    "error.html", {"title": "This form was not accepted", "detail": "It is too large, or too slow."}, 413
-)
 
-_NOT_A_TEXT: Final = Page(
-    "error.html",
-    {"title": "Not found", "detail": "It has characters that no stored text has, such as U+0000. Nothing was changed."},
-    404,
+def _error(title: str, detail: str, status: int) -> Page:
+    return Page("error.html", {"title": title, "detail": detail}, status)
+
+
+_OLD: Final = (
+    "It did not come from a page of this console, or that page is too old. Nothing was changed: reload the page "
 )
+_NOT_OURS: Final = _error("This form was not accepted", f"{_OLD}and try again.", 403)
+_TOO_LARGE: Final = _error("This form was not accepted", "It is too large, or too slow.", 413)
+_UNSTORED: Final = "It has characters that no stored text has, such as U+0000. Nothing was changed."
+_NOT_A_TEXT: Final = _error("Not found", _UNSTORED, 404)
 
 _log = structlog.get_logger(__name__)
 
 
-class Form:
+class Form(dict[str, list[str]]):
     """The fields of a form that was sent."""
 
-    def __init__(self, fields: Mapping[str, list[str]]) -> None:
-        self._fields = fields
-
     def text(self, name: str) -> str:
-        return (self._fields.get(name) or [""])[0].strip()
-
-    def texts(self, name: str) -> list[str]:
-        return self._fields.get(name, [])
+        return (self.get(name) or [""])[0].strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +132,9 @@ class Guard:
     """Authenticates operators."""
 
     def __init__(self, access: Access, clock: Clock) -> None:
-        self._access = access
-        self._sessions = Sessions(clock)
+        self._access, self._sessions = access, Sessions(clock)
 
     def view(self, view: View) -> Callable[[Request], Awaitable[Response]]:
-
         async def endpoint(request: Request) -> Response:
             try:
                 visit = await self._visit(request)
@@ -165,7 +149,7 @@ class Guard:
                 with acting_as(Actor.key(visit.key.id, client_address(request.scope))):
                     shown = await view(visit)
             except NotKnown as error:
-                shown = Page("error.html", {"title": "Not found", "detail": str(error)}, 404)
+                shown = _error("Not found", str(error), 404)
             except (StoreUnavailable, TenancyUnavailable):
                 shown = _away("database")
             except LogUnavailable:
@@ -204,9 +188,8 @@ class Guard:
         return Visit(request, key, session, form)
 
     async def sign_in_page(self, request: Request) -> Response:
-        return self._ask(
-            request, Page("sign_in.html", {"problem": None, "next": _next(request.query_params.get("next"))})
-        )
+        wanted = _next(request.query_params.get("next"))
+        return self._ask(request, Page("sign_in.html", {"problem": None, "next": wanted}))
 
     async def sign_in(self, request: Request) -> Response:
         form = await _read_form(request)
@@ -244,7 +227,7 @@ def _away(what: str) -> Page:
         f"The {what} cannot be reached, or did not answer in time. The action may or may not have been carried out: check before "
         "you repeat it."
     )
-    return Page("error.html", {"title": f"The {what} is away", "detail": detail}, 503)
+    return _error(f"The {what} is away", detail, 503)
 
 
 def _shared(session: Session | None) -> dict[str, Any]:
@@ -253,7 +236,7 @@ def _shared(session: Session | None) -> dict[str, Any]:
 
 def _to_sign_in(request: Request) -> Response:
     if _LIVE in request.headers:  # redirect the whole page, not the refreshed part
-        return html(Page("error.html", {"title": "Signed out", "detail": "Sign in again."}, 401), _shared(None))
+        return html(_error("Signed out", "Sign in again.", 401), _shared(None))
     query = f"?{request.url.query}" if request.url.query else ""
     wanted = request.url.path + query if request.method == "GET" else ""
     return redirect(address(SIGN_IN, next=wanted))

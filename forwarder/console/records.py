@@ -61,8 +61,7 @@ class TopicPages:
         async with self._log.admin() as admin:
             known = await admin.list()
             found = [await self._topic(admin, name) for name in self._topics.all() if name in known]
-        missing = [name for name in self._topics.all() if name not in known]
-        return found, missing
+        return found, [name for name in self._topics.all() if name not in known]
 
     async def _topic(self, admin: TopicAdmin, name: str) -> _Topic:
         groups = [group.name for group in self._groups if group.topic == name]
@@ -86,12 +85,8 @@ class TopicPages:
         partition = int(wanted) if is_digits(wanted) and (wanted == "0" or positive(wanted, LARGEST_ID)) else None
         skip = positive(visit.query("skip"), LARGEST_ID) or 0
         messages, whole = await browse(self._log, name, since=since, limit=_ROWS, partition=partition, skip=skip)
-        values = {
-            "topic": name,
-            "since": since.strftime("%Y-%m-%dT%H:%M:%S"),
-            "partition": partition,
-            "problem": problem,
-        }
+        shown_since = since.strftime("%Y-%m-%dT%H:%M:%S")
+        values = {"topic": name, "since": shown_since, "partition": partition, "problem": problem}
         more = None
         if len(messages) == _ROWS:
             last = messages[-1].at

@@ -22,8 +22,7 @@ from forwarder.process.printable import printable
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.problems import catalogue
 
-_WIDTH: Final = 240
-_HEIGHT: Final = 48
+_WIDTH, _HEIGHT = 240, 48
 _SHAPE: Final = Markup(
     '<svg class="plot" viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" aria-label="{label}">'
     '<polygon class="area" points="0,{height} {line} {width},{height}"></polygon>'
@@ -35,11 +34,8 @@ def sparkline(values: Sequence[float], label: str) -> Markup:
     """`values`, the latest at the right, from 0 up to the largest of them. `label` is read out by screen readers."""
     if len(values) < 2:  # noqa: PLR2004 - a line needs two ends
         return Markup("")
-    top = max(*values, 1.0)
-    step = _WIDTH / (len(values) - 1)
-    points = (
-        f"{index * step:.1f},{_HEIGHT - 2 - value / top * (_HEIGHT - 6):.1f}" for index, value in enumerate(values)
-    )
+    top, step = max(*values, 1.0), _WIDTH / (len(values) - 1)
+    points = (f"{at * step:.1f},{_HEIGHT - 2 - value / top * (_HEIGHT - 6):.1f}" for at, value in enumerate(values))
     return _SHAPE.format(width=_WIDTH, height=_HEIGHT, label=label, line=" ".join(points))
 
 
@@ -109,8 +105,7 @@ def static_route() -> Route:
 
     async def asset(request: Request) -> Response:
         name = request.path_params["name"]
-        media_type = _STATIC.get(name)
-        if media_type is None:
+        if (media_type := _STATIC.get(name)) is None:
             return problem_response(catalogue.NOT_FOUND.problem("Unknown path."))
         return Response(200, _asset(name), (_FOR_EVER, *_PROTECTED), media_type)
 
@@ -151,8 +146,7 @@ def _shown(value: Any) -> Any:
 def _moment(value: datetime | str | None) -> str:
     if value is None or value == "":
         return _NONE
-    text = value if isinstance(value, str) else iso(value)
-    return text[:19].replace("T", " ")
+    return (value if isinstance(value, str) else iso(value))[:19].replace("T", " ")
 
 
 def _past(value: datetime | str) -> bool:
@@ -178,10 +172,7 @@ def _duration(seconds: float | None) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004 - two digits are enough
 
 
-_EARLIEST: Final = datetime.fromtimestamp(0, UTC)
-
-
 def moment_of(text: str) -> datetime | None:
     """In UTC, unless it says otherwise, and not before 1970; None for anything else."""
     written = moment(text)
-    return None if written is None else max(written, _EARLIEST)
+    return None if written is None else max(written, datetime.fromtimestamp(0, UTC))

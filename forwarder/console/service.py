@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 import structlog
 
@@ -69,8 +69,7 @@ async def open_console(backend: Backend) -> Routes:
     status = StatusReader(backend.settings, backend.log, backend.engine, backend.clock, seconds=AWAY_SECONDS)
     parts = ConsoleParts(backend, await backend.signer(), status, await webhooks_of(backend))
     # Imported here: it needs the packages of the extra `console`.
-    routes: Routes = load("forwarder.console.app:console_routes")(parts)
-    return routes
+    return cast("Routes", load("forwarder.console.app:console_routes")(parts))
 
 
 _FRESH_SECONDS: Final = 4.0
@@ -126,8 +125,7 @@ class Recent(Generic[T]):
         return self._latest is not None and self._latest[0] >= self._changed_at and self.age_seconds < seconds
 
     async def _renew(self) -> None:
-        began = self._clock.monotonic()
-        self._latest = (began, await self._read())
+        self._latest = (self._clock.monotonic(), await self._read())
 
     def _over(self, awaited: asyncio.Task[T]) -> None:
         self._awaited = None

@@ -51,20 +51,15 @@ class SubmissionPages:
             return Go(address(f"/submissions/{request_id}"))
         given = {name: visit.query(name) for name in _FIELDS}
         query, problem = _query(given)
-        rows, following = (
-            ([], None) if problem else await self._page_of(query, positive(visit.query("below"), LARGEST_ID))
-        )
+        below = positive(visit.query("below"), LARGEST_ID)
+        rows, following = ([], None) if problem else await self._page_of(query, below)
         more = None if following is None else address("/submissions", **given, below=following)
         go_on = None if more is None or rows or visit.query("stay") else more
         stay = address("/submissions", **given, below=visit.query("below"), stay=1)
         every = {} if query == SubmissionQuery() else {do: address("/bulk", do=do, **given) for do in _BULK}
         values = {"given": given, "statuses": list(Status), "problem": problem, "rows": rows, "more": more}
-        values |= {
-            "every": every,
-            "go_on": go_on,
-            "stay": stay,
-            "looked_back_to": None if following is None else await self._backend.overview.accepted_at(following),
-        }
+        looked_back_to = None if following is None else await self._backend.overview.accepted_at(following)
+        values |= {"every": every, "go_on": go_on, "stay": stay, "looked_back_to": looked_back_to}
         return Page("submissions.html", values)
 
     async def preview(self, visit: Visit) -> Page:
@@ -235,9 +230,8 @@ class SubmissionPages:
             return f"Nothing was changed: {error}"
         if status is None:
             return "Nothing was changed: submission not found."
-        return (
-            "It is cancelled already." if status is Status.CANCELLED else "A worker cancels it, within half a minute."
-        )
+        cancelled = status is Status.CANCELLED
+        return "It is cancelled already." if cancelled else "A worker cancels it, within half a minute."
 
 
 def _query(given: Mapping[str, str]) -> tuple[SubmissionQuery, str | None]:

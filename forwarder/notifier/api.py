@@ -181,14 +181,9 @@ def delivery_json(entry: DeliveryEntry) -> dict[str, Any]:
         "endedAt": _moment(entry.ended_at),
         "tries": entry.tries,
         "attempts": [
-            {
-                "startedAt": attempt.at,
-                "durationMs": attempt.ms,
-                "status": attempt.status,
-                "failure": attempt.failure,
-                "detail": attempt.detail,
-            }
-            for attempt in entry.attempts
+            {"startedAt": each.at, "durationMs": each.ms}
+            | {"status": each.status, "failure": each.failure, "detail": each.detail}
+            for each in entry.attempts
         ],
     }
 
@@ -221,8 +216,6 @@ def _page(
     return Response(200, write_list(texts[:shown], cursors, asked.limit), (NO_STORE,))
 
 
-# --- routes ---
-
 _PATH: Final = "/api/v1/vrs/webhooks"
 _ONE: Final = _PATH + "/{id}"
 _DELIVERIES: Final = _ONE + "/deliveries"
@@ -234,18 +227,8 @@ _UNREAD_BODY: Final = frozenset({408, 413})
 _OVERLOADED: Final = catalogue.OVERLOADED.problem("Nothing was changed. Send the same request again in a moment.")
 LIVE_KEY_NEEDED: Final = catalogue.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
 
-Refusal = (
-    NotKnown
-    | NoDelivery
-    | EndpointDisabled
-    | TooManyEndpoints
-    | BadTarget
-    | BadHeaders
-    | HeadersNeeded
-    | UnknownAccount
-    | TenancyUnavailable
-    | StoreUnavailable
-)
+_OfEndpoint = NotKnown | NoDelivery | EndpointDisabled | TooManyEndpoints | BadTarget | BadHeaders | HeadersNeeded
+Refusal = _OfEndpoint | UnknownAccount | TenancyUnavailable | StoreUnavailable
 """The exceptions of an action, the same for another workspace's webhook as for one that does not exist."""
 
 _FLOOD: Final = catalogue.TOO_MANY_BAD_TOKENS.code

@@ -25,9 +25,7 @@ from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.webhooks.port import MAX_HEADERS
 
-_BODY_SECONDS: Final = 10.0
 _NOTHING_CHANGED: Final = "Nothing was changed"
-
 _UNSUPPORTED_MEDIA_TYPE: Final = catalogue.UNSUPPORTED_MEDIA_TYPE.problem(
     "The body must be JSON in UTF-8, not compressed, sent with Content-Type: application/json."
 )
@@ -156,8 +154,6 @@ class Rotation(RequestBody):
 
 
 Body = TypeVar("Body", bound=RequestBody)
-
-
 DELIVERY_PARAMETERS: Final = PAGE_PARAMETERS | {"status"}
 """The query parameters of a list of deliveries."""
 
@@ -174,7 +170,7 @@ class PageQuery:
 async def read_request_body(request: Request, model: type[Body], *, optional: bool = False) -> Body | Problem:
     """The valid body of the request. If it is `optional`, no body means an empty object. Raises `ClientDisconnect`."""
     received = HttpRequest(request.scope, request.receive)
-    content = await received.body(MAX_BODY_BYTES, _BODY_SECONDS)
+    content = await received.body(MAX_BODY_BYTES, 10.0)
     if isinstance(content, BodyFault):
         return _UNREAD[content]
     if optional and not content:

@@ -169,13 +169,8 @@ def decide(delivery: DueDelivery, result: PostResult, *, began: datetime, took: 
         return Decision(TriedDelivery(delivery, DeliveryStatus.DELIVERED, attempt, now), "delivered")
     if status == HTTPStatus.GONE:
         return Decision(TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now), "gone")
-    due_at = next_try(
-        delivery.tries + 1,
-        retrying_since=delivery.retrying_since,
-        now=now,
-        retry_after_seconds=retry_after,
-        jitter=jitter,
-    )
+    since = delivery.retrying_since
+    due_at = next_try(delivery.tries + 1, retrying_since=since, now=now, retry_after_seconds=retry_after, jitter=jitter)
     if due_at is None:
         return Decision(TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now), "failed")
     put_off = TriedDelivery(delivery, DeliveryStatus.PENDING, attempt, now, due_at)
@@ -183,10 +178,9 @@ def decide(delivery: DueDelivery, result: PostResult, *, began: datetime, took: 
 
 
 def with_adjusted_start(delivery: DueDelivery, *, now: datetime, failing_seconds: float) -> DueDelivery:
-    """`delivery` for an attempt that starts `now`, with the start of `RETRY_FOR`.
-
-    The time since the last attempt counts only up to the planned pause, so that an outage on our side, or a clock jump, costs at
-    most one pause; or up to `failing_seconds`, during which every post to the endpoint was seen to fail."""
+    """`delivery` for an attempt that starts `now`, with the start of `RETRY_FOR`. The time since the last attempt counts only up to
+    the planned pause, so that an outage on our side, or a clock jump, costs at most one pause; or up to `failing_seconds`, during
+    which every post to the endpoint was seen to fail."""
     if not delivery.tries or not delivery.attempts:
         return replace(delivery, retrying_since=now)
     last_at = datetime.fromisoformat(delivery.attempts[-1].at)
@@ -198,9 +192,8 @@ def with_adjusted_start(delivery: DueDelivery, *, now: datetime, failing_seconds
 def next_try(
     tries: int, *, retrying_since: datetime, now: datetime, retry_after_seconds: float | None, jitter: float
 ) -> datetime | None:
-    """When to retry after `tries` attempts; None after the retry period.
-
-    Not before `retry_after_seconds`, which the endpoint requested. `jitter` is drawn evenly from [0, 1)."""
+    """When to retry after `tries` attempts; None after the retry period. Not before `retry_after_seconds`, which the endpoint
+    requested. `jitter` is drawn evenly from [0, 1)."""
     end = retrying_since + RETRY_FOR
     if now >= end:
         return None
@@ -255,7 +248,16 @@ class Poster:
         ids = {"endpoint_id": endpoint.id, "delivery_id": delivery.id, "event_id": delivery.event_id}
         try:
             delivery = with_adjusted_start(delivery, now=started, failing_seconds=failing_seconds)
-            result = await self._send(opened, delivery, started)
+            body, traced = delivery.body.encode(), () if delivery.trace is None else trace_headers(delivery.trace)
+            signed = signed_headers(
+                opened.secrets,
+                message_id=delivery.event_id,
+                timestamp=int(started.timestamp()),
+                body=body,
+                asymmetric=endpoint.asymmetric,
+            )
+            headers = {**opened.headers, **_HEADERS, **signed, **dict(traced)}
+            result = await self._parts.sender.post(endpoint.url, headers, body)
         except (StoreUnavailable, TenancyUnavailable):
             raise
         except FAULTS as error:  # as said
@@ -283,19 +285,6 @@ class Poster:
         )
         await self._records.submit(decision.tried)
         return decision
-
-    async def _send(self, opened: Opened, delivery: DueDelivery, started: datetime) -> PostResult:
-        body = delivery.body.encode()
-        signed = signed_headers(
-            opened.secrets,
-            message_id=delivery.event_id,
-            timestamp=int(started.timestamp()),
-            body=body,
-            asymmetric=opened.endpoint.asymmetric,
-        )
-        traced = () if delivery.trace is None else trace_headers(delivery.trace)
-        headers = {**opened.headers, **_HEADERS, **signed, **dict(traced)}
-        return await self._parts.sender.post(opened.endpoint.url, headers, body)
 
     async def disable_if_dead(self, endpoint: Endpoint, decisions: Sequence[Decision]) -> None:
         """Disables the endpoint if it returned 410, or accepted nothing for as long as one of these deliveries was tried."""

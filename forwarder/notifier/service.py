@@ -82,9 +82,8 @@ class Backoff:
     def record_failure(
         self, endpoint_id: str, *, retry_after_seconds: float = 0.0, endpoint_failed: bool = False
     ) -> None:
-        """Leave it alone: for 1 s, twice as long each time, or as long as it asked for.
-
-        `endpoint_failed`: every post to it failed; otherwise the fault was ours, or it accepted some."""
+        """Leave it alone: for 1 s, twice as long each time, or as long as it asked for. `endpoint_failed`: every post to it failed;
+        otherwise the fault was ours, or it accepted some."""
         state = self._failing.setdefault(endpoint_id, _EndpointBackoff())
         if endpoint_failed:
             if not self.failing_seconds(endpoint_id):
@@ -134,10 +133,9 @@ class EndpointDispatcher:
 
     async def finish(self, seconds: float) -> int:
         """Wait up to `seconds` for the runs to end, then cancel the rest. Returns how many were cancelled."""
-        tasks = list(self._running.values())
-        if not tasks:
+        if not self._running:
             return 0
-        _, late = await asyncio.wait(tasks, timeout=seconds)
+        _, late = await asyncio.wait(list(self._running.values()), timeout=seconds)
         await cancel_all(late)
         return len(late)
 
@@ -195,7 +193,6 @@ _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 _LOOKED_AT: Final = 1_000
 """Events of each partition, as workers look at."""
 _LOST_FOR: Final = timedelta(hours=1)
-
 T = TypeVar("T")
 
 _Received = tuple[ConsumedMessage, Event | None]
@@ -313,13 +310,9 @@ class Notifier:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults."""
-        clock, loops = self._parts.clock, []
-        for name, step, outage in (
-            (Where.WEBHOOK_EVENTS, self._consume, self._outage),
-            (Where.WEBHOOK_SWEEP, self._sweep, None),
-        ):
-            loop = forever(step, name=name, clock=clock, outages=_OUTAGES, outage=outage)
-            loops.append(asyncio.create_task(loop, name=name))
+        run = partial(forever, clock=self._parts.clock, outages=_OUTAGES)
+        events = run(self._consume, name=Where.WEBHOOK_EVENTS, outage=self._outage)
+        loops = [asyncio.create_task(each) for each in (events, run(self._sweep, name=Where.WEBHOOK_SWEEP))]
         try:
             await stop.wait()
         finally:

@@ -74,24 +74,13 @@ class Webhooks:
     audit: Audit
 
     async def add(self, workspace_id: str, url: str, /, **terms: Unpack[WebhookTerms]) -> tuple[Endpoint, str]:
-        """Adds an endpoint, which gets events from now on. Returns it with its secret, which is shown only once.
-
-        Raises `BadTarget`, `BadHeaders`, `UnknownType`, `UnknownAccount`, `TooManyEndpoints`."""
+        """Adds an endpoint, which gets events from now on. Returns it with its secret, which is shown only once. Raises
+        `BadTarget`, `BadHeaders`, `UnknownType`, `UnknownAccount`, `TooManyEndpoints`."""
         new_id = f"whk_{secrets.token_hex(10)}"
         async with self.audit.operation("webhook.add", workspace=workspace_id, target=new_id):
             secret = new_secret()
-            empty = Endpoint(
-                id=new_id,
-                workspace_id=workspace_id,
-                url=url,
-                types=None,
-                description="",
-                enabled=True,
-                disabled_reason=None,
-                disabled_at=None,
-                secret=self.sealer.seal_text(secret, of_webhook_secret(new_id)),
-                created_at=self.clock.now(),
-            )
+            sealed, now = self.sealer.seal_text(secret, of_webhook_secret(new_id)), self.clock.now()
+            empty = Endpoint(new_id, workspace_id, url, None, "", True, None, None, sealed, now)  # noqa: FBT003 - enabled
             endpoint = await self._with_terms(empty, terms | {"url": url})
             tell(details=_audited(endpoint, {"url", *terms}))
             await self.registry.add(endpoint)
@@ -107,9 +96,8 @@ class Webhooks:
         raise _unknown(endpoint_id)
 
     async def change(self, endpoint_id: str, *, workspace_id: str | None, **terms: Unpack[WebhookTerms]) -> Endpoint:
-        """Changes the given terms. Headers are sealed for their host: a URL with another host needs them again, or empty.
-
-        Raises `BadTarget`, `BadHeaders`, `HeadersNeeded`, `UnknownType`, `UnknownAccount`."""
+        """Changes the given terms. Headers are sealed for their host: a URL with another host needs them again, or empty. Raises
+        `BadTarget`, `BadHeaders`, `HeadersNeeded`, `UnknownType`, `UnknownAccount`."""
         async with self._changing("change", endpoint_id, workspace_id) as (found, operation):
             operation.details["changed"], was = list(terms), found
             while True:
@@ -161,9 +149,7 @@ class Webhooks:
         self, endpoint_id: str, *, workspace_id: str | None, overlap_seconds: int = DEFAULT_OVERLAP_SECONDS
     ) -> tuple[Endpoint, str]:
         """Gives the endpoint a new secret, which is shown only once. The previous one also signs for `overlap_seconds`, and older
-        ones until their own time; 0 ends all of them at once.
-
-        Raises `ValueError` if that is negative or longer than a week."""
+        ones until their own time; 0 ends all of them at once. Raises `ValueError` if that is negative or longer than a week."""
         if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:
             raise ValueError(f"Two secrets sign for 0 to {MAX_OVERLAP_SECONDS} seconds.")
         async with self._changing("rotate", endpoint_id, workspace_id) as (_, operation):
@@ -176,9 +162,7 @@ class Webhooks:
 
     async def test(self, endpoint_id: str, *, workspace_id: str | None) -> int:
         """Queues an event of type `webhook.test.v1` for this endpoint only, regardless of its subscriptions. Returns the delivery
-        id.
-
-        Raises `EndpointDisabled`."""
+        id. Raises `EndpointDisabled`."""
         async with self._changing("test", endpoint_id, workspace_id) as (endpoint, _):
             _require_enabled(endpoint)
             now = self.clock.now()
@@ -212,9 +196,8 @@ class Webhooks:
         return entry
 
     async def resend(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry:
-        """Puts it back to be posted soon, as a new series of attempts with the same `webhook-id`, regardless of its status.
-
-        Raises `EndpointDisabled`."""
+        """Puts it back to be posted soon, as a new series of attempts with the same `webhook-id`, regardless of its status. Raises
+        `EndpointDisabled`."""
         async with self._changing("resend", endpoint_id, workspace_id) as (endpoint, operation):
             operation.details["delivery"] = delivery_id
             _require_enabled(endpoint)
