@@ -39,7 +39,6 @@ _TRYING: Final = _policy(
     b"script-src 'self'", b"style-src 'unsafe-inline'", b"img-src 'self' data:", b"connect-src 'self'"
 )
 """Scripts come from this service and may connect only to it, so a token typed into the page cannot leak elsewhere."""
-
 _DOCUMENTS: Final = {"/openapi.json": JSON, "/asyncapi.yaml": b"application/yaml", "/pms-openapi.json": JSON}
 _START: Final = {
     "service": "Reservation forwarder",

@@ -22,7 +22,6 @@ Check = Callable[[], bool | Awaitable[bool]]
 """True if the checked part can work now. A check that raises or takes too long counts as False."""
 ALWAYS_ANSWERED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """Exempt from admission, because an overloaded process is still alive."""
-
 _CHECK_SECONDS = 2.0
 _NOT_FOR_ALL = catalogue.UNAUTHENTICATED.problem(
     "Metrics are for who sends Authorization: Bearer <FORWARDER_METRICS_TOKEN of this process>; API keys open none."

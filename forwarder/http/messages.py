@@ -32,7 +32,6 @@ from forwarder.reservation.value import value
 
 PLACE: Final = "forwarder.place"
 """The scope key of a request's `Place`."""
-
 _STRANGERS_SHARE: Final = 4
 
 
@@ -131,7 +130,6 @@ def place_of(scope: Scope) -> Place | None:
 
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
-
 Header = tuple[bytes, bytes]
 """A header line as in ASGI: name, value."""
 
@@ -309,7 +307,6 @@ LARGE_BYTES: Final = 64 * 1024
 it is read if there is no room for it."""
 NO_STORE: Final = (b"cache-control", b"no-store")
 """For responses with guests' data: no cache may store them."""
-
 Routes = Sequence[BaseRoute]
 """A stage's routes in the application."""
 

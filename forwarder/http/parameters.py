@@ -125,7 +125,7 @@ def read_limit(parameters: Parameters) -> int | Fault:
     """The page size, capped at the maximum; the fault if invalid."""
     given = parameters.get("limit", ())
     if len(set(given)) > 1:
-        return _contradictory("limit")
+        return contradictory("limit")
     if not given:
         return DEFAULT_LIMIT
     if not is_digits(given[0]) or not (digits := given[0].lstrip("0")):
@@ -138,7 +138,7 @@ def read_cursor(parameters: Parameters) -> int | Fault:
     """The cursor of the page; the first page if empty, as from clients that have none yet."""
     given = [*parameters.get("cursor", ()), *parameters.get("cursors", ())]
     if len(set(given)) > 1:
-        return _contradictory("cursor")
+        return contradictory("cursor")
     if not any(given):
         return FIRST
     return positive(given[0], LARGEST_ID) or Fault(
@@ -146,7 +146,8 @@ def read_cursor(parameters: Parameters) -> int | Fault:
     )
 
 
-def _contradictory(name: str) -> Fault:
+def contradictory(name: str) -> Fault:
+    """The fault of a parameter with several values."""
     return Fault(f"/{name}", "contradictory", "is given more than once, with different values")
 
 

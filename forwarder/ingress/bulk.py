@@ -99,7 +99,6 @@ class ItemLimit:
 
 _Made = NewSubmission | DryRun | Problem
 """What an item became before anything was published."""
-
 Result = SafeItem | DryRun | Problem
 """The result of an item."""
 

@@ -4,7 +4,7 @@ The end of an array's element is guessed, and the guess is right if the reader a
 quotes are counted. A body of many megabytes needs no memory beyond its own size."""
 
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
@@ -16,7 +16,7 @@ from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import MAX_ITEM_BYTES, RESERVATION, ItemReading, read_item
 from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Fault, Problem, summary_of
+from forwarder.reservation.problems.problem import Problem, summary_of
 
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
 _LINE: Final = re.compile(rb"[^ \t\r\n][^\n]*")
@@ -87,9 +87,15 @@ def read_element(text: bytes, check: Plausibility) -> Item:
     if size > MAX_ITEM_BYTES:
         return Item(ITEM_TOO_LARGE, size)
     read = read_item(text, check)
-    if isinstance(read, list):
-        return Item(_refused(read), size, _key_in(text))
-    return Item(read, size, _shown_key(read.item.idempotency_key))
+    if not isinstance(read, list):
+        return Item(read, size, _shown_key(read.item.idempotency_key))
+    if all(fault.pointer.startswith(f"{RESERVATION}/") for fault in read):  # in the words of the single operation
+        refused = validation_failed([replace(each, pointer=each.pointer.removeprefix(RESERVATION)) for each in read])
+    else:
+        refused = catalogue.INVALID_ITEM.problem(summary_of(read), faults=read)
+    item = from_json(text)
+    key = item.get("idempotencyKey") if isinstance(item, dict) else None  # which may be anything
+    return Item(refused, size, _shown_key(key) if isinstance(key, str) and len(key) <= _MAX_KEY else None)
 
 
 def read_line(line: tuple[int, bytes], check: Plausibility) -> Item:
@@ -141,19 +147,6 @@ def _end_of_blank(body: bytes, start: int) -> int:
     return start if blank is None else blank.end()
 
 
-def _key_in(text: bytes) -> str | None:
-    item = from_json(text)
-    key = item.get("idempotencyKey") if isinstance(item, dict) else None
-    return _shown_key(key) if isinstance(key, str) and len(key) <= _MAX_KEY else None
-
-
 def _shown_key(key: str | None) -> str | None:
     """The key by which a result names its item. A card number is not sent back."""
     return None if key is not None and may_hold(key) and find(key) else key
-
-
-def _refused(faults: Sequence[Fault]) -> Problem:
-    """The single operation's own words, where the reservation alone is at fault."""
-    if not all(fault.pointer.startswith(f"{RESERVATION}/") for fault in faults):
-        return catalogue.INVALID_ITEM.problem(summary_of(faults), faults=faults)
-    return validation_failed([replace(fault, pointer=fault.pointer.removeprefix(RESERVATION)) for fault in faults])

@@ -43,7 +43,6 @@ _BARE_KEY = re.compile(r"[!#-~][ !#-~]*")
 _ESCAPED = re.compile(r"\\(.)")
 # No leading zero: some programs take 010 for eight.
 _DEADLINE = re.compile(r"[1-9][0-9]{0,17}")
-
 INVALID_KEY: Final = catalogue.INVALID_KEY.problem(
     f'The Idempotency-Key is one string in double quotes, such as "order-42", of 1 to {_MAX_KEY_LENGTH} printable ASCII '
     "characters; it may also come without the quotes."
@@ -276,7 +275,6 @@ def canonical_form(request: AnyRequest, published: bytes) -> bytes:
 
 DRY_RUN: Final = "dryRun"
 """The query parameter that requests a dry run."""
-
 _REFERENCE: Final = "the-request-id"
 """Placeholder for the request id, our reference at the PMS: a dry run has none."""
 

@@ -66,6 +66,3 @@ class IngressParts:
     audit: Audit
     admission: Admission
     settings: IngressSettings = IngressSettings()
-
-    def partition(self, key: str) -> int | None:
-        return self.publisher.partition(self.requests_topic, key)

@@ -23,7 +23,6 @@ from forwarder.store.lists.port import StoredSubmission
 from forwarder.topics.outcomes import OutcomeEvent
 
 _NOTHING_ACCEPTED = "Nothing was accepted. Send the same request again in a moment"
-
 LOG_UNAVAILABLE: Final = catalogue.LOG_UNAVAILABLE.problem(
     "It is not known whether the log stored this. Send the same request again in a moment; with an Idempotency-Key it is booked at "
     "most once."

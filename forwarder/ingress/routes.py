@@ -7,6 +7,7 @@ the same idempotency key gets the first one's receipt instead of being published
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -50,7 +51,6 @@ from forwarder.topics.outcomes import ConflictingBody, DuplicateOf, OutcomeEvent
 
 _KEY_HELP: Final = (b"link", b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"')
 """Points a caller who sends no Idempotency-Key to its documentation."""
-
 _USUAL: Final = frozenset({Status.PENDING, Status.CONFIRMED})
 
 _log = structlog.get_logger()
@@ -338,7 +338,8 @@ def ingress_routes(parts: IngressParts) -> messages.Routes:
     memory of recent keys."""
     publisher = SubmissionPublisher(parts)
     card_text = CardTextCheck(parts.settings.card_numbers_in_text)
-    builder = SubmissionBuilder(parts.ids, parts.sealer, Losses(parts.preview), card_text, parts.partition)
+    partition = partial(parts.publisher.partition, parts.requests_topic)
+    builder = SubmissionBuilder(parts.ids, parts.sealer, Losses(parts.preview), card_text, partition)
     # Longer than a workspace's share, a bulk would never be admitted.
     bulk = BulkEndpoint(parts, builder, publisher, max_bytes=min(MAX_BULK_BYTES, parts.admission.bodies.largest))
     endpoints = {

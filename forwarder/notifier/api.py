@@ -17,16 +17,8 @@ from starlette.routing import Route
 
 from forwarder.http.messages import NO_STORE, Response, Routes, client_address, header_map, place_of, problem_response
 from forwarder.http.parameters import FIRST, LARGEST_ID, PAGE_PARAMETERS, Cursors, positive, refuse_unknown, write_list
-from forwarder.notifier.api_requests import (
-    DELIVERY_PARAMETERS,
-    NewWebhook,
-    PageQuery,
-    Rotation,
-    WebhookChange,
-    invalid,
-    read_page_query,
-    read_request_body,
-)
+from forwarder.notifier import api_requests
+from forwarder.notifier.api_requests import PageQuery
 from forwarder.notifier.webhooks import EndpointDisabled, HeadersNeeded, Webhooks
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.clock import iso
@@ -37,7 +29,7 @@ from forwarder.store.deliveries import DeliveryEntry
 from forwarder.store.lists.port import fitting, neighbours, sides
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Access, forbidden
-from forwarder.tenancy.limits import Allowance, RateLimits, rate_limited, with_allowance
+from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
 from forwarder.tenancy.port import (
     ApiKey,
     Endpoint,
@@ -64,7 +56,7 @@ class WebhookActions:
 
     async def add(self, workspace_id: str, request: Request) -> Response | Problem:
         """Add a webhook. Its secret is in this response and in no other."""
-        body = await read_request_body(request, NewWebhook)
+        body = await api_requests.read_request_body(request, api_requests.NewWebhook)
         if isinstance(body, Problem):
             return body
         endpoint, secret = await self._hooks.add(workspace_id, body.url, **body.terms())
@@ -73,7 +65,7 @@ class WebhookActions:
 
     async def page(self, workspace_id: str, request: Request) -> Response | Problem:
         """List webhooks in the order in which they were added. A cursor is that time, in microseconds since 1970."""
-        asked = read_page_query(request)
+        asked = api_requests.read_page_query(request)
         if isinstance(asked, Problem):
             return asked
         every, added = await self._hooks.endpoints(workspace_id), [0]
@@ -87,7 +79,7 @@ class WebhookActions:
         return _response(endpoint_json(await self._hooks.get(_id(request), workspace_id=workspace_id)))
 
     async def change(self, workspace_id: str, request: Request) -> Response | Problem:
-        body = await read_request_body(request, WebhookChange)
+        body = await api_requests.read_request_body(request, api_requests.WebhookChange)
         if isinstance(body, Problem):
             return body
         act = partial(self._hooks.change, **terms) if (terms := body.terms()) else self._hooks.get
@@ -108,7 +100,7 @@ class WebhookActions:
 
     async def rotate(self, workspace_id: str, request: Request) -> Response | Problem:
         """Replace the secret. The new one is in this response and in no other."""
-        body = await read_request_body(request, Rotation, optional=True)
+        body = await api_requests.read_request_body(request, api_requests.Rotation, optional=True)
         if isinstance(body, Problem):
             return body
         endpoint, secret = await self._hooks.rotate(
@@ -118,7 +110,7 @@ class WebhookActions:
 
     async def deliveries(self, workspace_id: str, request: Request) -> Response | Problem:
         """List deliveries, newest first. A cursor is the first id, counted downwards, that is not on the page; 1 for none."""
-        asked = read_page_query(request, of_status=True)
+        asked = api_requests.read_page_query(request, of_status=True)
         if isinstance(asked, Problem):
             return asked
         log = partial(self._hooks.deliveries, _id(request), workspace_id=workspace_id, status=asked.status)
@@ -223,14 +215,11 @@ _DELIVERY: Final = _DELIVERIES + "/{delivery_id}"
 _SCOPE: Final[Scope] = "webhooks"
 _UNREAD_BODY: Final = frozenset({408, 413})
 """The rest of the body is not read, so the connection cannot be used again."""
-
 _OVERLOADED: Final = catalogue.OVERLOADED.problem("Nothing was changed. Send the same request again in a moment.")
 LIVE_KEY_NEEDED: Final = catalogue.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
-
 _OfEndpoint = NotKnown | NoDelivery | EndpointDisabled | TooManyEndpoints | BadTarget | BadHeaders | HeadersNeeded
 Refusal = _OfEndpoint | UnknownAccount | TenancyUnavailable | StoreUnavailable
 """The exceptions of an action, the same for another workspace's webhook as for one that does not exist."""
-
 _FLOOD: Final = catalogue.TOO_MANY_BAD_TOKENS.code
 
 _log = structlog.get_logger(__name__)
@@ -265,7 +254,7 @@ def webhook_routes(parts: WebhookApiParts) -> Routes:
         route(_ONE, "remove", hooks.remove, "DELETE"),
         route(_ONE + "/test", "test", hooks.test, "POST"),
         route(_ONE + "/rotate", "rotate", hooks.rotate, "POST"),
-        route(_DELIVERIES, "deliveries", hooks.deliveries, parameters=DELIVERY_PARAMETERS),
+        route(_DELIVERIES, "deliveries", hooks.deliveries, parameters=api_requests.DELIVERY_PARAMETERS),
         route(_DELIVERY, "delivery", hooks.delivery),
         route(_DELIVERY + "/resend", "resend", hooks.resend, "POST"),
     ]
@@ -275,8 +264,14 @@ def _endpoint(
     parts: WebhookApiParts, name: str, action: Action, parameters: Collection[str]
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        key = await _authenticate(parts.access, request)
-        allowance: Allowance | None = None
+        address, allowance = client_address(request.scope), None
+        key: ApiKey | Problem
+        try:
+            key = await parts.access.workspace_key(header_map(request.scope), address)
+        except TenancyUnavailable as error:
+            key = problem_of(error)
+        if isinstance(key, ApiKey):
+            key = LIVE_KEY_NEEDED if key.test else forbidden(key, _SCOPE, address) or key
         result: Response | Problem
         if isinstance(key, Problem):
             result = key
@@ -295,17 +290,6 @@ def _endpoint(
         return result if allowance is None else with_allowance(result, allowance)
 
     return endpoint
-
-
-async def _authenticate(access: Access, request: Request) -> ApiKey | Problem:
-    address = client_address(request.scope)
-    try:
-        key = await access.workspace_key(header_map(request.scope), address)
-    except TenancyUnavailable as error:
-        return problem_of(error)
-    if isinstance(key, Problem):
-        return key
-    return LIVE_KEY_NEEDED if key.test else forbidden(key, _SCOPE, address) or key
 
 
 async def _call(action: Action, key: ApiKey, request: Request) -> Response | Problem:
@@ -347,14 +331,14 @@ def problem_of(error: Refusal) -> Problem:
         case TooManyEndpoints():
             return catalogue.TOO_MANY_WEBHOOKS.problem(str(error))
         case BadTarget():
-            return invalid([Fault("/url", error.code, str(error))])
+            return api_requests.invalid([Fault("/url", error.code, str(error))])
         case BadHeaders():
-            return invalid(error.faults)
+            return api_requests.invalid(error.faults)
         case HeadersNeeded():
             needed = "is required: it was sealed for the host before; send it again, or {} to remove it"
-            return invalid([Fault("/headers", "required", needed)])
+            return api_requests.invalid([Fault("/headers", "required", needed)])
         case UnknownAccount():
-            return invalid([Fault("/integrationAccountIds", "invalid_value", str(error))])
+            return api_requests.invalid([Fault("/integrationAccountIds", "invalid_value", str(error))])
         case TenancyUnavailable():
             return catalogue.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
         case StoreUnavailable():

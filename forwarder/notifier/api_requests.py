@@ -13,7 +13,14 @@ from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
 from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest
-from forwarder.http.parameters import PAGE_PARAMETERS, invalid_query, parameters_of, read_cursor, read_limit
+from forwarder.http.parameters import (
+    PAGE_PARAMETERS,
+    contradictory,
+    invalid_query,
+    parameters_of,
+    read_cursor,
+    read_limit,
+)
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS, WebhookTerms
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.checks.faults import MAX_FAULTS, MalformedJson
@@ -34,7 +41,6 @@ _UNREAD: Final = {
     BodyFault.TIMED_OUT: catalogue.BODY_TIMED_OUT.problem(f"{_NOTHING_CHANGED}."),
     BodyFault.NO_ROOM: catalogue.OVERLOADED.problem(f"{_NOTHING_CHANGED}. Send the same request again in a moment."),
 }
-
 MAX_URL: Final = 2000
 MAX_SELECTED: Final = 500
 _TERMS: Final = {"integration_account_ids": "account_ids", "asymmetric_signature": "asymmetric"}
@@ -197,7 +203,7 @@ def read_page_query(request: Request, *, of_status: bool = False) -> PageQuery |
     faults = [fault for fault in (limit, cursor) if isinstance(fault, Fault)]
     wanted = set(parameters.get("status", ())) if of_status else set()
     if len(wanted) > 1:
-        faults.append(Fault("/status", "contradictory", "is given more than once, with different values"))
+        faults.append(contradictory("status"))
     elif not wanted <= set(DeliveryStatus):
         faults.append(Fault("/status", "invalid_value", f"must be one of {', '.join(DeliveryStatus)}"))
     if faults or isinstance(limit, Fault) or isinstance(cursor, Fault):

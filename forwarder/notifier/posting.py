@@ -86,7 +86,6 @@ class NotifierParts:
 
 TEST_EVENT: Final = "webhook.test.v1"
 """The type that `test` sends, regardless of the endpoint's subscriptions."""
-
 _MAX_EVENT_ID: Final = MAX_ID + 32
 """An event id contains the id of its submission."""
 
@@ -133,10 +132,8 @@ def body_of(kind: str, time: str, data: str) -> str:
 RETRY_FOR: Final = timedelta(days=3)
 """How long a delivery is retried, from its first attempt; the last attempt is at the end. Times without attempts, because notifiers
 or their dependencies were down, do not count."""
-
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400))
 """After the first try, the second, … and every later one."""
-
 _MIN_PAUSE: Final = timedelta(seconds=1)
 
 

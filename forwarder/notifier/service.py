@@ -189,7 +189,6 @@ class EndpointDispatcher:
 
 
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
-
 _LOOKED_AT: Final = 1_000
 """Events of each partition, as workers look at."""
 _LOST_FOR: Final = timedelta(hours=1)
@@ -228,7 +227,7 @@ class Intake:
                 set_aside=_skip,
                 outages=_OUTAGES,
                 refusals=(Unstorable,),
-                refused=_skip_unstorable,
+                refused=_skip,
                 blame=self._blame,
             )
         await consumer.commit(messages)
@@ -276,12 +275,8 @@ def _decoded(messages: Sequence[ConsumedMessage]) -> Iterable[_Received]:
             yield message, None
 
 
-async def _skip(received: _Received, fault: Fault) -> None:
-    _log_unreadable(received[0], str(fault))
-
-
-async def _skip_unstorable(received: _Received, refusal: Exception) -> None:
-    _log_unreadable(received[0], f"the store cannot hold it: {refusal}")
+async def _skip(received: _Received, why: Fault | Exception) -> None:
+    _log_unreadable(received[0], f"the store cannot hold it: {why}" if isinstance(why, Exception) else str(why))
 
 
 def _log_unreadable(message: ConsumedMessage, error: str) -> None:

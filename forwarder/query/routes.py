@@ -14,26 +14,10 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 
-from forwarder.http import messages
+from forwarder.http import messages, parameters
 from forwarder.http.conditional import NotModified, conditional_response, entity_tag, matches
 from forwarder.http.messages import NO_STORE, Response, Routes
-from forwarder.http.parameters import (
-    DEFAULT_LIMIT,
-    FIRST,
-    LARGEST_ID,
-    PAGE_PARAMETERS,
-    Cursors,
-    Parameters,
-    Wait,
-    invalid_query,
-    parameters_of,
-    positive,
-    read_cursor,
-    read_limit,
-    read_wait,
-    refuse_unknown,
-    write_list,
-)
+from forwarder.http.parameters import Parameters, Wait
 from forwarder.process.clock import Clock
 from forwarder.reservation.duplicates import CONFLICTING_BODY
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
@@ -51,12 +35,11 @@ if TYPE_CHECKING:
     from forwarder.store.lists.reader import Reader
 
 LONGEST_PROPERTY_ID: Final = 128
-PARAMETERS: Final = PAGE_PARAMETERS | {
+PARAMETERS: Final = parameters.PAGE_PARAMETERS | {
     *("order", "status", "propertyId", "updatedSince"),
     *("arrivalFrom", "arrivalTo", "departureFrom", "departureTo"),
 }
 """The query parameters of a list of reservations."""
-
 _STATUSES: Final = frozenset(status.value for status in Status)
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _LATEST: Final = datetime.max.replace(tzinfo=UTC)
@@ -74,26 +57,26 @@ T = TypeVar("T")
 class PageRequest:
     """The page of `limit` records that starts at `cursor`, among those that `filters` select."""
 
-    cursor: int = FIRST
-    limit: int = DEFAULT_LIMIT
+    cursor: int = parameters.FIRST
+    limit: int = parameters.DEFAULT_LIMIT
     filters: Filters = DEFAULT_FILTERS
     order: Order = "asc"
 
 
-def read_page_request(parameters: Parameters) -> PageRequest | Problem:
+def read_page_request(query: Parameters) -> PageRequest | Problem:
     """The page that the query parameters select; all faults in one problem."""
     faults: list[Fault] = []
-    limit = _sound(read_limit(parameters), DEFAULT_LIMIT, faults)
-    cursor = _sound(read_cursor(parameters), FIRST, faults)
-    order: Order | None = _sound(_single(parameters, "order", _order), None, faults)
+    limit = _sound(parameters.read_limit(query), parameters.DEFAULT_LIMIT, faults)
+    cursor = _sound(parameters.read_cursor(query), parameters.FIRST, faults)
+    order: Order | None = _sound(_single(query, "order", _order), None, faults)
     filters = Filters(
-        _sound(_statuses(parameters), LISTED_STATUSES, faults),
-        _sound(_single(parameters, "propertyId", _property_id), None, faults),
-        _days(parameters, "arrival", faults),
-        _days(parameters, "departure", faults),
-        _sound(_single(parameters, "updatedSince", _moment), None, faults),
+        _sound(_statuses(query), LISTED_STATUSES, faults),
+        _sound(_single(query, "propertyId", _property_id), None, faults),
+        _days(query, "arrival", faults),
+        _days(query, "departure", faults),
+        _sound(_single(query, "updatedSince", _moment), None, faults),
     )
-    return invalid_query(faults) if faults else PageRequest(cursor, limit, filters, order or "asc")
+    return parameters.invalid_query(faults) if faults else PageRequest(cursor, limit, filters, order or "asc")
 
 
 def _sound(read: T | Fault, default: T, faults: list[Fault]) -> T:
@@ -106,28 +89,28 @@ def _sound(read: T | Fault, default: T, faults: list[Fault]) -> T:
 
 def write_page(page: Page, limit: int) -> bytes:
     """`{data, meta}`, joined from the stored JSON of the records: none is parsed or serialized again."""
-    return write_list(page.records, Cursors(page.previous, page.current, page.next), limit)
+    return parameters.write_list(page.records, parameters.Cursors(page.previous, page.current, page.next), limit)
 
 
-def _statuses(parameters: Parameters) -> frozenset[Status] | Fault:
+def _statuses(query: Parameters) -> frozenset[Status] | Fault:
     """The statuses to list, repeated or joined by commas; without any, the default list."""
-    names = [name for given in parameters.get("status", ()) for name in given.split(",")]
+    names = [name for given in query.get("status", ()) for name in given.split(",")]
     if not set(names) <= _STATUSES:
         return Fault("/status", "invalid_value", f"must be one or several of {', '.join(Status)}")
     return frozenset(map(Status, names)) or LISTED_STATUSES
 
 
-def _days(parameters: Parameters, name: str, faults: list[Fault]) -> Days:
-    first, last = (_sound(_single(parameters, f"{name}{end}", _day), None, faults) for end in ("From", "To"))
+def _days(query: Parameters, name: str, faults: list[Fault]) -> Days:
+    first, last = (_sound(_single(query, f"{name}{end}", _day), None, faults) for end in ("From", "To"))
     if first is not None and last is not None and first > last:
         faults.append(Fault(f"/{name}To", "contradictory", f"must not be before {name}From"))
     return Days(first, last)
 
 
-def _single(parameters: Parameters, name: str, read: Callable[[str, str], T | Fault]) -> T | Fault | None:
-    given = parameters.get(name, ())
+def _single(query: Parameters, name: str, read: Callable[[str, str], T | Fault]) -> T | Fault | None:
+    given = query.get(name, ())
     if len(set(given)) > 1:
-        return Fault(f"/{name}", "contradictory", "is given more than once, with different values")
+        return parameters.contradictory(name)
     return read(name, given[0]) if given else None
 
 
@@ -169,7 +152,6 @@ _REQUEST_ID = re.compile(r"rsv_[a-z2-7]{32}")
 _SCOPE: Final[Scope] = "read"
 _LIST_PATHS = ("/api/vrs/reservations", "/api/v1/vrs/reservations")
 _NO_WAIT = Wait(0)
-
 _OVERLOADED = catalogue.OVERLOADED.problem("Ask again in a moment.")
 _STORE_UNAVAILABLE = catalogue.STORE_UNAVAILABLE.problem("Ask again in a moment; nothing is lost.")
 _TENANCY_UNAVAILABLE = catalogue.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
@@ -177,7 +159,6 @@ _NO_SUBMISSION = catalogue.SUBMISSION_NOT_FOUND.problem(
     "This integration account has no submission with that requestId."
 )
 _NO_RESERVATION = catalogue.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
-
 _POST_ALONE = messages.problem_response(
     catalogue.METHOD_NOT_ALLOWED.problem("This path supports POST."), (b"allow", b"POST")
 )
@@ -238,9 +219,9 @@ class _Queries:
         self._parts = parts
 
     def endpoint(
-        self, read: _Read, parameters: Collection[str] = ()
+        self, read: _Read, accepted: Collection[str] = ()
     ) -> Callable[[Request], Awaitable[Response | NotModified]]:
-        """The endpoint that responds with the result of `read` for the caller's account. It accepts these query `parameters`."""
+        """The endpoint that responds with the result of `read` for the caller's account, with these query parameters `accepted`."""
 
         async def answer(request: Request) -> Response | NotModified | Problem:
             caller = await self._caller(request)
@@ -249,7 +230,7 @@ class _Queries:
             place = messages.place_of(request.scope)
             if place is not None and not place.claim(caller.workspace_id):
                 return _OVERLOADED
-            return refuse_unknown(request.scope, parameters) or await read(caller, request)
+            return parameters.refuse_unknown(request.scope, accepted) or await read(caller, request)
 
         async def respond(request: Request) -> Response | NotModified:
             try:
@@ -274,7 +255,7 @@ class _Queries:
         return caller
 
     async def page(self, caller: Caller, request: Request) -> Response | Problem:
-        asked = read_page_request(parameters_of(request.scope))
+        asked = read_page_request(parameters.parameters_of(request.scope))
         if isinstance(asked, Problem):
             return asked
         page = await self._parts.reader.page(
@@ -283,7 +264,7 @@ class _Queries:
         return Response(200, write_page(page, asked.limit), (NO_STORE,))
 
     async def reservation(self, caller: Caller, request: Request) -> Response | NotModified | Problem:
-        reservation_id = positive(request.path_params["id"], LARGEST_ID)
+        reservation_id = parameters.positive(request.path_params["id"], parameters.LARGEST_ID)
         stored = reservation_id and await self._parts.reader.reservation(caller.account.id, reservation_id)
         if not stored:
             return _NO_RESERVATION
@@ -295,7 +276,7 @@ class _Queries:
         waited."""
         request_id, headers = request.path_params["request_id"], messages.header_map(request.scope)
         prefer, if_none_match = headers.get("prefer"), headers.get("if-none-match")
-        wait = _NO_WAIT if prefer is None else read_wait(prefer, _NO_WAIT, self._parts.max_wait_seconds)
+        wait = _NO_WAIT if prefer is None else parameters.read_wait(prefer, _NO_WAIT, self._parts.max_wait_seconds)
         seen = await self._look(caller, request_id) if _REQUEST_ID.fullmatch(request_id) else None
         if seen is None:
             return _NO_SUBMISSION

@@ -64,7 +64,6 @@ _OF_ACCOUNT: Final = {**_OF_WORKSPACE, "integrationAccountId": "the identifier o
 _FIELDS: Final = tuple(name.lower().encode() for name in _OF_ACCOUNT)
 _RECENT_SECONDS: Final = 1.0
 _MAX_CALLERS: Final = 1_024
-
 _NOT_AN_OPERATOR: Final = catalogue.UNAUTHENTICATED.problem(
     "This is not a valid live key. Operators create one with: forwarder key add --workspace … --scope operate."
 )

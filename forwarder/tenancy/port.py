@@ -27,7 +27,6 @@ SCOPES: Final[Sequence[Scope]] = get_args(Scope)
 ALL_SCOPES: Final[Scopes] = frozenset(SCOPES)
 DEFAULT_SCOPES: Final[Scopes] = frozenset({"submit", "read", "cancel"})
 """The scopes of a booking engine."""
-
 _DAYS: Final = re.compile(r"([1-9][0-9]{0,4})d")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 

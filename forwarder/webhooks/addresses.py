@@ -33,7 +33,6 @@ _MAX_KNOWN: Final = 10_000
 MAX_URL: Final = 2000
 PORTS: Final = {"http": 80, "https": 443}
 _LIMIT_SECONDS: Final = 5.0
-
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The IP addresses of a host, best first. Raises `OSError` where there are none."""
 

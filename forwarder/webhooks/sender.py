@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import certifi
@@ -33,6 +33,7 @@ _IDLE_SECONDS: Final = 4.0
 _CONNECT_SECONDS: Final = 10.0
 _MAX_ADDRESSES: Final = 3
 _OK = range(200, 300)
+_FAILURES = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.ProxyError, OSError)
 _FAILED: Final = 400
 
 
@@ -64,13 +65,7 @@ class HttpSender:
                 return await self._exchange(url, headers, body)
         except TimeoutError:
             return NoResponse("timed_out", f"No complete response within {self._seconds:g} s.")
-        except (
-            httpcore.NetworkError,
-            httpcore.ProtocolError,
-            httpcore.TimeoutException,
-            httpcore.ProxyError,
-            OSError,
-        ) as error:
+        except _FAILURES as error:
             return _no_response(error)
         except (httpcore.UnsupportedProtocol, KeyError, ValueError):
             return NoResponse("address_invalid", "Not an address that HTTP can be spoken to.")
@@ -117,37 +112,28 @@ async def open_sender(
 ) -> AsyncIterator[HttpSender]:
     """A sender that connects only to what `rule` allows. `trusted`: the trusted certificates, by default Mozilla's. `proxy`: the
     URL of the HTTP proxy through which it posts."""
-    context = trusted or ssl.create_default_context(cafile=certifi.where())
-    pools: dict[str, httpcore.AsyncConnectionPool]
+    pool: dict[str, Any] = {"ssl_context": trusted or ssl.create_default_context(cafile=certifi.where())}
+    pool |= {"max_connections": _CONNECTIONS, "max_keepalive_connections": _IDLE, "keepalive_expiry": _IDLE_SECONDS}
+    pools: dict[str, httpcore.AsyncConnectionPool] = {}
     if proxy is None:
         resolve = find or Resolver()
-        pools = {
-            scheme: httpcore.AsyncConnectionPool(
-                ssl_context=context,
-                max_connections=_CONNECTIONS,
-                max_keepalive_connections=_IDLE,
-                keepalive_expiry=_IDLE_SECONDS,
-                network_backend=_GuardedBackend(scheme, rule, resolve),
-            )
-            for scheme in ("http", "https")
-        }
+        for scheme in ("http", "https"):
+            guarded = _GuardedBackend(scheme, rule, resolve)
+            pools[scheme] = httpcore.AsyncConnectionPool(**pool, network_backend=guarded)
     else:
         parts = urlsplit(proxy)
         named = parts.username is not None
         through = httpcore.AsyncHTTPProxy(
             proxy_url=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
             proxy_auth=(unquote(parts.username or ""), unquote(parts.password or "")) if named else None,
-            ssl_context=context,
-            max_connections=_CONNECTIONS,
-            max_keepalive_connections=_IDLE,
-            keepalive_expiry=_IDLE_SECONDS,
+            **pool,
         )
         pools = dict.fromkeys(("http", "https"), through)
     try:
         yield HttpSender(pools, clock, seconds=seconds, rule=None if proxy is None else rule)
     finally:
-        for pool in set(pools.values()):
-            await pool.aclose()
+        for each in set(pools.values()):
+            await each.aclose()
 
 
 class _GuardedBackend(httpcore.AsyncNetworkBackend):

@@ -55,7 +55,6 @@ _WORKSPACES = select(
 
 Audited = Callable[..., AbstractAsyncContextManager[object]]
 """Audits an operation while its change is made. Called with the action, and with `workspace`, `target` and details by name."""
-
 _DAYS = (_workspace.reservation_days, _workspace.delivery_days, _workspace.dead_letter_days)
 
 

@@ -154,7 +154,6 @@ secrets = sa.Table(
     *_columns(_MOMENT, "activated_at?"),
 )
 """The secrets that this deployment knows: their public keys in hexadecimal, which each has signed, and a `SecretState`."""
-
 _ACTIVE = sa.text("state = 'active'")
 sa.Index("secrets_active", secrets.c.state, unique=True, postgresql_where=_ACTIVE, sqlite_where=_ACTIVE)
 
@@ -175,7 +174,6 @@ deployment_secrets = sa.Table(
     "deployment_secrets", metadata, sa.Column("name", sa.Text, primary_key=True), *_columns(sa.Text, "value")
 )
 """Generated secrets that all processes of a deployment share, in hexadecimal; not configured."""
-
 _LIMIT_SECONDS = 15.0
 _WRONG_VALUES = ("21", "22", "23")
 """The SQLSTATE classes for wrong values. All others say that the database cannot do our work now, be it for want of a privilege."""

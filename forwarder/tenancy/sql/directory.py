@@ -26,17 +26,8 @@ from forwarder.tenancy.port import (
     read_scopes,
     token_hash,
 )
-from forwarder.tenancy.sql.database import (
-    api_keys,
-    in_utc,
-    insert_into,
-    integration_accounts,
-    key_usage,
-    key_uses,
-    shared_key,
-    transaction,
-    workspaces,
-)
+from forwarder.tenancy.sql import database
+from forwarder.tenancy.sql.database import in_utc, insert_into, shared_key, transaction
 
 V = TypeVar("V")
 
@@ -135,23 +126,29 @@ def _retrieve_exception(look_up: asyncio.Task[object]) -> None:
         look_up.exception()
 
 
-ACCOUNT = tuple(integration_accounts.c[field.name] for field in fields(Account))
+ACCOUNT = tuple(database.integration_accounts.c[field.name] for field in fields(Account))
 """The columns of an `Account`."""
-
 _FOR_PUSHES = "credential authorities client_certificate client_key settles_seconds same_pms_before".split()
 """The columns that only pushes need; the other stages' database roles may not read them."""
 _SERVED = tuple(column for column in ACCOUNT if column.name not in _FOR_PUSHES)
-_UNREAD = {api_keys.c.token_hash, api_keys.c.revoked_at, api_keys.c.created_at, api_keys.c.name}
-KEY = tuple(column for column in api_keys.c if column not in _UNREAD)
+_UNREAD = {
+    database.api_keys.c.token_hash,
+    database.api_keys.c.revoked_at,
+    database.api_keys.c.created_at,
+    database.api_keys.c.name,
+}
+KEY = tuple(column for column in database.api_keys.c if column not in _UNREAD)
 """The columns of an `ApiKey`."""
-
-_SHARED = (workspaces.c.limit_requests.label("shared_requests"), workspaces.c.limit_seconds.label("shared_seconds"))
+_SHARED = (
+    database.workspaces.c.limit_requests.label("shared_requests"),
+    database.workspaces.c.limit_seconds.label("shared_seconds"),
+)
 _KEY = (
     select(*KEY, *_SHARED)
-    .join(workspaces, workspaces.c.id == api_keys.c.workspace_id)
-    .where(api_keys.c.token_hash == bindparam("wanted"), api_keys.c.revoked_at.is_(None))
+    .join(database.workspaces, database.workspaces.c.id == database.api_keys.c.workspace_id)
+    .where(database.api_keys.c.token_hash == bindparam("wanted"), database.api_keys.c.revoked_at.is_(None))
 )
-_OF_ID = integration_accounts.c.id == bindparam("wanted")
+_OF_ID = database.integration_accounts.c.id == bindparam("wanted")
 _SERVED_ACCOUNT = select(*_SERVED).where(_OF_ID)
 _PUSHED_ACCOUNT = select(*ACCOUNT).where(_OF_ID)
 
@@ -270,8 +267,8 @@ class SqlUsage:
     def _statement(self, now: ColumnElement[float]) -> Any:
         """A row has the share used at `counted_at`; a whole quota drains in `window_seconds`. A reported share counts from its
         `counted_at`: the row had drained until then, but not below empty."""
-        row = key_usage.c
-        new = insert_into(self._engine, key_usage).values(
+        row = database.key_usage.c
+        new = insert_into(self._engine, database.key_usage).values(
             key_id=bindparam("key"),
             used=bindparam("share", type_=Double()),
             window_seconds=bindparam("seconds"),
@@ -301,11 +298,11 @@ class SqlKeyUses:
 
     async def used(self, key_ids: Collection[str], at: datetime) -> None:
         """These keys were used by `at`. Raises `TenancyUnavailable`."""
-        new = insert_into(self._engine, key_uses).values(key_id=bindparam("key"), used_at=bindparam("at"))
+        new = insert_into(self._engine, database.key_uses).values(key_id=bindparam("key"), used_at=bindparam("at"))
         newer = new.on_conflict_do_update(
             index_elements=["key_id"],
             set_={"used_at": new.excluded.used_at},
-            where=key_uses.c.used_at <= bindparam("earlier"),
+            where=database.key_uses.c.used_at <= bindparam("earlier"),
         )
         # In one order, lest two processes wait for each other's rows.
         rows = [{"key": key_id, "at": at, "earlier": at - _RESOLUTION} for key_id in sorted(key_ids)]

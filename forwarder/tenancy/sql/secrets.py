@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
-from sqlalchemy import Column, ColumnElement, Executable, Row, and_, delete, func, select, update
+from sqlalchemy import Column, ColumnElement, Executable, and_, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy import sealing
@@ -43,7 +43,13 @@ class SqlSecrets:
 
     async def known(self) -> Sequence[KnownSecret]:
         found = select(secrets).order_by(secrets.c.created_at, secrets.c.id)
-        return [_known(row) for row in await read(self._engine, found)]
+        known = []
+        for row in await read(self._engine, found):
+            names = ("verify_key", "accounts_key", "webhooks_key", "signature")
+            keys = sealing.PublicKeys(row.id, *(bytes.fromhex(getattr(row, name)) for name in names))
+            activated_at = None if row.activated_at is None else in_utc(row.activated_at)
+            known.append(KnownSecret(keys, SecretState(row.state), in_utc(row.created_at), activated_at))
+        return known
 
     async def admit(self, held: Sequence[Secret], *, first: bool) -> Sequence[KnownSecret]:
         """Checks that a process with these secrets may start: raises `UnknownSecret`. `first`: registers `held[0]` on a new
@@ -100,13 +106,6 @@ class SqlSecrets:
         # If two register the first secret at once, the index of the active secret lets only one succeed.
         async with transaction(self._engine, writes=True) as connection:
             return bool((await connection.execute(new.on_conflict_do_nothing())).rowcount)
-
-
-def _known(row: Row[tuple[object, ...]]) -> KnownSecret:
-    names = ("verify_key", "accounts_key", "webhooks_key", "signature")
-    keys = sealing.PublicKeys(row.id, *(bytes.fromhex(getattr(row, name)) for name in names))
-    activated_at = None if row.activated_at is None else in_utc(row.activated_at)
-    return KnownSecret(keys, SecretState(row.state), in_utc(row.created_at), activated_at)
 
 
 _BATCH: Final = 200
@@ -186,10 +185,8 @@ class SqlSealed:
 HOUR: Final = timedelta(hours=1)
 AHEAD: Final = timedelta(hours=48)
 """How long an ingress can seal cards without the database."""
-
 MARGIN: Final = timedelta(minutes=15)
 """The minimum time that a key is kept after its hour: covers publishing, and the difference of clocks."""
-
 _row = sealing_keys.c
 _PUBLIC = (_row.key_id, _row.public_key, _row.not_before, _row.not_after, _row.verify_key, _row.signature)
 """The columns that an ingress may read."""
