@@ -271,8 +271,7 @@ def _same(given: str, expected: str) -> bool:
 
 
 def _cookie(request: Request, name: str) -> str:
-    """The cookie's value, without the quotes that some clients add; empty if there is none. In one pass over the header, which the
-    standard library's `SimpleCookie` does not promise."""
+    """Empty if there is none. In one pass, without clients' quotes; the standard library's `SimpleCookie` does not promise that."""
     for pair in request.headers.get("cookie", "").split(";"):
         named, _, text = pair.partition("=")
         if named.strip() == name:

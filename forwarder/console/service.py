@@ -81,8 +81,7 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """The latest result of `read`. A result a few seconds old is refreshed in the background; only the first caller, or one
-    after a long pause, waits. Raises the errors of `read`."""
+    """The latest result of `read`, refreshed in the background; only the first caller, or one after a long pause, waits."""
 
     def __init__(self, read: Callable[[], Awaitable[T]], clock: Clock) -> None:
         self._read, self._clock = read, clock

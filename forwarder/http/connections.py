@@ -53,8 +53,7 @@ class ConnectionLimits:
 
 
 class Limited(Protocol):
-    """A counted connection, before or after its TLS handshake. `idle_since`: when its last request began, if nothing is under
-    way."""
+    """A counted connection, before or after its handshake. `idle_since`: when its last request began, if nothing is under way."""
 
     @property
     def idle_since(self) -> float: ...
@@ -180,8 +179,7 @@ _FULL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files: a certificate with its chain, its key without a password, and the authorities for clients' certificates; without
-    these, clients need no certificate."""
+    """PEM files: a certificate with its chain, its key without a password, and authorities if clients need a certificate."""
 
     certificate: Path
     key: Path

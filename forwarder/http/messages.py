@@ -152,8 +152,7 @@ class BodyFault(Enum):
 
 
 class HttpRequest:
-    """One request. `fields`: its headers as bytes, by lower-case name; `started`: when it arrived, on the clock's monotonic
-    scale."""
+    """`fields`: its headers as bytes, by lower-case name; `started`: when it arrived, by the monotonic clock."""
 
     __slots__ = ("_headers", "fields", "receive", "scope", "started")
 
@@ -298,13 +297,12 @@ PROBLEM_JSON: Final = b"application/problem+json"
 PUBLIC_URL: Final = "forwarder.public_url"
 """The scope key of the URL, in bytes, that links of problems begin with; missing if they stay relative."""
 ADDED: Final = "forwarder.added_headers"
-"""The scope key of the headers that the application adds to the response; the first is the request id, which the log lines have
-too."""
+"""The scope key of the headers that the application adds to the response, the request id first."""
 HALF_CLOSED: Final = "forwarder.half_closed"
 """Set in a request's state once its client has closed its sending side."""
 LARGE_BYTES: Final = 64 * 1024
-"""A larger response is sent in chunks of this size, and counted while its client reads it; a larger declared body is refused before
-it is read if there is no room for it."""
+"""A larger response is sent in chunks, and counted while its client reads it; a larger declared body needs room before it is read.
+"""
 NO_STORE: Final = (b"cache-control", b"no-store")
 """For responses with guests' data: no cache may store them."""
 Routes = Sequence[BaseRoute]

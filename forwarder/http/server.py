@@ -165,8 +165,7 @@ def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], ASGIApp]:
 
 
 def _names(scope: Scope) -> tuple[bytes, str | None]:
-    """The ids for the request's log lines: its own, and that of its trace. Its own is the caller's if that is one word of moderate
-    length and no card number; else a new one."""
+    """The request's id (the caller's, if that is one word of moderate length and no card number), and that of its trace."""
     given = traceparent = None
     for name, field in scope["headers"]:
         if name in _NAMING_FIELDS:

@@ -40,8 +40,7 @@ _ENVELOPE_BYTES: Final = 128
 _RESULT_BYTES: Final = 1_024
 """An upper bound of a receipt with the warning `sent_again`, and of a refusal by the idempotency key or the log."""
 _SIMILAR_BYTES: Final = 1_024
-"""Added to that, an upper bound of a receipt that names `MAX_SIMILAR` submissions twice, or a refusal that names every field
-twice."""
+"""Added to that, an upper bound of naming `MAX_SIMILAR` submissions, or every field of a refusal, twice."""
 
 _log = structlog.get_logger()
 
@@ -54,8 +53,7 @@ class SafeItem(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Locates the item of a result for the caller: how many items came before it, its `line` (from 1) in NDJSON, and its
-    idempotency key."""
+    """Locates the item of a result: how many items came before it, its `line` (from 1) in NDJSON, its idempotency key."""
 
     before: int
     line: int | None = None
@@ -104,9 +102,8 @@ Result = SafeItem | DryRun | Problem
 
 
 class BulkEndpoint:
-    """Reads bodies of at most `max_bytes`. Does not wait for outcomes: it responds as soon as all items are safe, with 200 and the
-    result of each; 202 would say that all were accepted. Returns expected failures as problems; raises only `ClientDisconnect`,
-    before anything was published."""
+    """Reads bodies of at most `max_bytes`. Does not wait for outcomes: it responds with 200 and the result of each item as soon as
+    all are safe. Returns expected failures as problems; raises only `ClientDisconnect`, before anything was published."""
 
     parameters: Collection[str] = frozenset({message.DRY_RUN})
 
@@ -276,8 +273,7 @@ def _result_bytes(made: _Made, place: Place, origin: str) -> int:
 
 
 def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -> bytes:
-    """The receipt of each item that is safe, the dry run of each that was tried, the problem of each that was refused; and of each,
-    and of all together, whether it is a success."""
+    """The receipt, dry run or problem of each item; and of each, and of all together, whether it is a success."""
     data: list[dict[str, Any]] = []
     accepted = refused = 0
     keyed: set[str] = set()  # the request ids of the items with a key so far

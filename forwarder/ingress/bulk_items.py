@@ -27,8 +27,7 @@ _STEPS_AT_ONCE: Final = 1024
 _MAX_DEPTH: Final = 200
 """The reader of an item does not accept deeper nesting either."""
 _MAX_SCANNED: Final = 8 * MAX_ITEM_BYTES
-"""How far the end of an element is searched, in bytes. An element over `MAX_ITEM_BYTES` is refused alone; one over this refuses the
-whole bulk, because counting its brackets would take seconds."""
+"""How far the end of an element is searched. A longer one refuses the whole bulk: counting its brackets would take seconds."""
 _LIKELY_LINES: Final = re.compile(rb"[ \t\r\n]*\{[^\n]*\}[ \t\r]*\n[ \t\r\n]*\{")
 _LIKELY_END: Final = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
 _MAX_KEY: Final = 255
@@ -108,8 +107,7 @@ def read_line(line: tuple[int, bytes], check: Plausibility) -> Item:
 
 
 def _guessed(body: bytes, begin: int, read: Callable[[bytes], R]) -> Generator[R, None, int]:
-    """The elements from `begin` on whose guessed end is right, as for most; returns where the first other element begins. A text
-    that `read` accepts as one JSON document is the whole element."""
+    """The elements from `begin` on whose guessed end is right: `read` accepts the text. Returns where another begins."""
     while (likely := _LIKELY_END.search(body, begin, begin + MAX_ITEM_BYTES)) is not None:
         try:
             one = read(body[begin : likely.start(1)])

@@ -43,8 +43,7 @@ class CallerWarning(NamedTuple):
 
 
 class Losses:
-    """The fields that accounts do not send to their PMS. Cached per account until the account changes; usually nothing is lost, and
-    a check is one look-up in memory."""
+    """The fields that accounts do not send to their PMS, usually none. Cached per account until the account changes."""
 
     def __init__(self, preview: Callable[[], Preview]) -> None:
         self._preview = preview
@@ -107,8 +106,7 @@ _WHAT: Final = {"card_number": "a card number", "security_code": "a card's secur
 
 
 class Checked(NamedTuple):
-    """A request and its published form, without card numbers in texts. `refused`: where there were some, and they are not masked
-    alone. `warnings`: of the texts that were masked."""
+    """A request and its published form without card numbers in texts. `refused`: there were some, not masked alone."""
 
     request: AnyRequest
     published: bytes

@@ -62,8 +62,8 @@ class Requested:
 
 
 class CancelEndpoint:
-    """The path names a submission by its request id, or a reservation by its id. Expected failures come back as problems; none is
-    raised but `ClientDisconnect`, before anything was published."""
+    """The path names a submission or a reservation. Returns expected failures as problems; raises only `ClientDisconnect`, before
+    anything was published."""
 
     parameters: Collection[str] = ()
 
@@ -90,8 +90,7 @@ class CancelEndpoint:
     async def _accept(
         self, caller: Caller, request: HttpRequest, body: CancellationBody, wait: Wait
     ) -> Requested | Problem:
-        """Publishes the cancellation of the submission in the path, and waits for its result if the caller does. Raises
-        `StoreUnavailable`."""
+        """Publishes the cancellation, and waits for its result if the caller does. Raises `StoreUnavailable`."""
         request_id = await self._request_id(caller, request.scope["path_params"]["id"])
         if request_id is None:
             return responses.NO_SUBMISSION
@@ -134,8 +133,7 @@ class CancelEndpoint:
         return checked if isinstance(checked, Problem) else (CancellationBody(reason=checked[0]), checked[1])
 
     async def _request_id(self, caller: Caller, given: str) -> str | None:
-        """The request id for the path's id, which may be a request id, a reservation's id, or the request id of a duplicate (then
-        the original's); None if the account has none."""
+        """The request id for a request id (of a duplicate, the original's) or a reservation's id; None if the account has none."""
         if _RESERVATION_ID.fullmatch(given):
             stored = await self._parts.reader.reservation(caller.account.id, int(given))
             return None if stored is None else stored.request_id

@@ -135,8 +135,7 @@ class NewSubmission(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SubmissionBuilder:
-    """Builds submissions from valid requests: applies the rules of the account's kind, assigns the request id, seals the card.
-    `partition`: the partition of a key on the requests topic, if known."""
+    """Applies the rules of the account's kind, assigns the request id, seals the card. `partition`: of a key, if known."""
 
     ids: RequestIds
     sealer: CardSealer
@@ -256,8 +255,7 @@ def published_form(request: AnyRequest, card: CardDetails | None) -> bytes:
 
 
 def canonical_form(request: AnyRequest, published: bytes) -> bytes:
-    """The same bytes for all requests that mean the same, from one's `published` form: numbers are text in the fields that take
-    either, since 1 there is "1"."""
+    """The same bytes for all requests that mean the same: numbers are text in the fields that take either, since 1 there is "1"."""
     for name, given in (
         (b"propertyId", request.property_id),
         (b"roomId", request.room_id),
@@ -295,8 +293,7 @@ def asks_for_dry_run(request: HttpRequest) -> bool | Problem:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The result of a dry run. `refused`: the refusals of all rules, and any other certain obstacle. `rehearsal`: the requests that
-    would be sent, None if something is refused."""
+    """`refused`: the refusals of all rules, and any other certain obstacle. `rehearsal`: what would be sent, else."""
 
     account: Account
     refused: tuple[Problem, ...]

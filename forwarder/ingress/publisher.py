@@ -155,8 +155,7 @@ class _Accepted(NamedTuple):
 
 
 class RecentSubmissions:
-    """The last submissions, `max_remembered` of them at the most and half as many at the least, and every cancellation that came
-    while they were remembered."""
+    """The last submissions, `max_remembered` at the most and half as many at the least, and every cancellation since the oldest."""
 
     def __init__(self, reader: "Reader", max_remembered: int) -> None:
         self._reader, self._max_cancelled = reader, max_remembered
@@ -310,8 +309,8 @@ class RecentSubmissions:
 
 
 def _similar_to(submission: NewSubmission, earlier: Sequence[Earlier]) -> Sequence[str]:
-    """The request ids of those that `submission` is similar to; none if it repeats one of them, because then it makes no
-    reservation of its own."""
+    """The request ids of those that `submission` is similar to; none if it repeats one, for then it makes no reservation of its
+    own."""
     natural = submission.natural
     if not earlier or natural is None:
         return ()
@@ -329,8 +328,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SubmissionPublisher:
-    """Publishes submissions to the log. No more than `max_in_flight` are not yet acknowledged, in however few requests they
-    came, and of these each workspace has its share."""
+    """Publishes submissions. At most `max_in_flight` are not yet acknowledged, and of these each workspace has its share."""
 
     def __init__(self, parts: IngressParts) -> None:
         self._parts = parts
@@ -340,8 +338,8 @@ class SubmissionPublisher:
         self._in_flight = Shares(parts.settings.max_in_flight)
 
     def key_help_is_due(self, key_id: str) -> bool:
-        """Whether to point the caller to the Idempotency-Key: once per API key and process. With more than 10,000 keys, some get
-        the hint again."""
+        """Whether to point the caller to the Idempotency-Key: once per API key and process, with more than 10,000 keys now and then
+        again."""
         if key_id in self._hinted:
             return False
         if len(self._hinted) >= _MAX_HINTED:

@@ -57,8 +57,7 @@ _log = structlog.get_logger()
 
 
 class SubmitEndpoint:
-    """The endpoint of one operation. Expected failures come back as problems; none is raised but `ClientDisconnect`, before
-    anything was published."""
+    """One operation. Returns expected failures as problems; raises only `ClientDisconnect`, before anything was published."""
 
     parameters: Collection[str] = frozenset({DRY_RUN})
 
@@ -265,8 +264,7 @@ class Endpoint(Protocol):
 
 
 class Guarded:
-    """The DirectEndpoint of `endpoint`, for keys that have `scope`. Unless `limited`, the endpoint applies the limits of keys
-    itself."""
+    """Guards `endpoint`, for keys that have `scope`. Unless `limited`, the endpoint applies the limits of keys itself."""
 
     def __init__(self, parts: IngressParts, endpoint: Endpoint, scope: Scope, *, limited: bool = True) -> None:
         self._parts, self._endpoint, self._scope, self._limited = parts, endpoint, scope, limited
@@ -334,8 +332,7 @@ class Guarded:
 
 
 def ingress_routes(parts: IngressParts) -> messages.Routes:
-    """The routes of both operations, of bulks of them, and of cancellation. They share the bounds on what is under way, and one
-    memory of recent keys."""
+    """Both operations, bulks of them, and cancellation. They share the bounds on what is under way, and a memory of recent keys."""
     publisher = SubmissionPublisher(parts)
     card_text = CardTextCheck(parts.settings.card_numbers_in_text)
     partition = partial(parts.publisher.partition, parts.requests_topic)

@@ -199,8 +199,7 @@ def _response(data: Mapping[str, Any], status: int = 200, *headers: tuple[bytes,
 def _page(
     items: Sequence[Mapping[str, Any]], before: Sequence[int], onward: Sequence[int], asked: PageQuery
 ) -> Response:
-    """The first of `items`, as many as fit. `before`, `onward`: the cursors of those before the page and from it onward, nearest
-    first."""
+    """As many of `items` as fit. `before`, `onward`: the cursors before the page and from it onward, nearest first."""
     texts = [to_json(each).decode() for each in items[: asked.limit]]
     shown = fitting(len(each.encode()) for each in texts)
     others = neighbours(before, onward, asked.limit, shown=shown)
@@ -230,8 +229,7 @@ Action = Callable[[str, Request], Awaitable[Response | Problem]]
 
 @dataclass(frozen=True, slots=True)
 class WebhookApiParts:
-    """The ports of the API. `limits` are those of API keys: a call counts like a submission. `retry_after_seconds` is sent to
-    callers in an outage."""
+    """`limits` are those of API keys: a call counts like a submission. `retry_after_seconds`: for callers in an outage."""
 
     access: Access
     webhooks: Webhooks
@@ -301,8 +299,7 @@ async def _call(action: Action, key: ApiKey, request: Request) -> Response | Pro
 
 
 def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Response | Problem) -> None:
-    """Logs only requests that change something, without floods of bad tokens, which are logged once. Reads are in the request
-    metrics."""
+    """Logs changes, without floods of bad tokens, which are logged once."""
     if request.method in {"GET", "HEAD"} or (isinstance(key, Problem) and key.code == _FLOOD):
         return
     known = key if isinstance(key, ApiKey) else None

@@ -92,8 +92,7 @@ _MAX_EVENT_ID: Final = MAX_ID + 32
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of one workspace. `body`: the body to post; `id`: the same each time it is published. `trace`: of the request that
-    led to it."""
+    """`body`: the body to post; `id`: the same each time it is published. `trace`: of the request that led to it."""
 
     id: str
     type: str
@@ -130,8 +129,7 @@ def body_of(kind: str, time: str, data: str) -> str:
 
 
 RETRY_FOR: Final = timedelta(days=3)
-"""How long a delivery is retried, from its first attempt; the last attempt is at the end. Times without attempts, because notifiers
-or their dependencies were down, do not count."""
+"""From the first attempt; the last one is at the end. Times without attempts, because of outages on our side, do not count."""
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400))
 """After the first try, the second, … and every later one."""
 _MIN_PAUSE: Final = timedelta(seconds=1)
@@ -238,8 +236,8 @@ class Poster:
         return Opened(endpoint, secrets, from_json(headers))
 
     async def post(self, opened: Opened, delivery: DueDelivery, *, failing_seconds: float) -> Decision:
-        """Posts `delivery` and records the result. `failing_seconds`: how long every post to the endpoint has failed. An unexpected
-        exception counts as a failed post."""
+        """Posts and records. `failing_seconds`: how long every post to the endpoint has failed. An unexpected exception is a failed
+        post."""
         clock, endpoint = self._parts.clock, opened.endpoint
         started, began = clock.now(), clock.monotonic()
         ids = {"endpoint_id": endpoint.id, "delivery_id": delivery.id, "event_id": delivery.event_id}

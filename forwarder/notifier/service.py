@@ -34,16 +34,14 @@ from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
 from forwarder.topics.reading import read_last
 
 _UNBROKEN_SECONDS: Final = 3600.0
-"""Failed posts that are no further apart than this count as one unbroken failure of the endpoint: longer than any backoff, and the
-wait for a place after it."""
+"""Failed posts no further apart are one unbroken failure: longer than any backoff, and the wait for a place after it."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class _EndpointBackoff:
-    """`failing_since`: when the first of an unbroken series of posts failed. `failed_at`, `failed_wall`: when the last one did, by
-    the monotonic clock and by the wall clock."""
+    """`failing_since`: the first of an unbroken series of failures. `failed_at`, `failed_wall`: the last, by either clock."""
 
     failures: int = 0
     until: float = -math.inf
@@ -67,8 +65,7 @@ class Backoff:
         return state is not None and self._clock.monotonic() < state.until
 
     def failing_seconds(self, endpoint_id: str) -> float:
-        """How long every post of this process to it has failed. Times without posts, because of an outage on our side, do not
-        count."""
+        """How long every post of this process to it has failed, without the time of outages on our side."""
         now, state = self._clock.monotonic(), self._failing.get(endpoint_id)
         if state is None:
             return 0.0
@@ -157,8 +154,7 @@ class EndpointDispatcher:
             contained(Where.WEBHOOK_ENDPOINT, error, endpoint_id=endpoint_id)
 
     async def _post_some(self, endpoint_id: str) -> bool:
-        """Posts one batch; returns whether to continue. Reads the endpoint again each time, so that a new URL or secret, or
-        disabling it, takes effect with the next post."""
+        """Posts one batch; whether to continue. Reads the endpoint each time: a new URL or secret has effect at once."""
         queue, settings, now = self._parts.queue, self._parts.settings, self._parts.clock.now()
         endpoint = await self._parts.endpoints.endpoint(endpoint_id)
         if endpoint is None or not endpoint.enabled:
@@ -206,7 +202,7 @@ class Intake:
         self._blame = Blame(Where.WEBHOOK_INTAKE, parts.clock.sleep)
 
     async def ingest_next(self, consumer: Consumer) -> None:
-        """Processes one batch: receive, queue, commit. Raises `LogUnavailable`; and `Unworkable` if nothing can be queued, without
+        """Receives a batch, queues, commits. Raises `LogUnavailable`; and `Unworkable` if nothing can be queued, without
         committing."""
         settings = self._parts.settings
         messages = await consumer.receive(max_messages=settings.intake_batch, wait_seconds=settings.intake_wait_seconds)

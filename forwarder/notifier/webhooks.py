@@ -50,8 +50,7 @@ class HeadersNeeded(ValueError):
 
 
 class WebhookTerms(TypedDict, total=False):
-    """What the owner of a webhook sets. `types`, `account_ids`, `property_ids`: None for all. `headers`: sent with each delivery;
-    they replace all earlier ones."""
+    """Set by the owner. `types`, `account_ids`, `property_ids`: None for all. `headers` replace all earlier ones."""
 
     url: str
     types: Sequence[str] | None
@@ -161,8 +160,8 @@ class Webhooks:
             return _still_there(rotated, endpoint_id), secret
 
     async def test(self, endpoint_id: str, *, workspace_id: str | None) -> int:
-        """Queues an event of type `webhook.test.v1` for this endpoint only, regardless of its subscriptions. Returns the delivery
-        id. Raises `EndpointDisabled`."""
+        """Queues a `webhook.test.v1` for this endpoint, whatever it subscribes to. Returns the delivery id. Raises
+        `EndpointDisabled`."""
         async with self._changing("test", endpoint_id, workspace_id) as (endpoint, _):
             _require_enabled(endpoint)
             now = self.clock.now()
@@ -196,8 +195,7 @@ class Webhooks:
         return entry
 
     async def resend(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry:
-        """Puts it back to be posted soon, as a new series of attempts with the same `webhook-id`, regardless of its status. Raises
-        `EndpointDisabled`."""
+        """Posts it soon, as a new series of attempts with the same `webhook-id`, whatever its status. Raises `EndpointDisabled`."""
         async with self._changing("resend", endpoint_id, workspace_id) as (endpoint, operation):
             operation.details["delivery"] = delivery_id
             _require_enabled(endpoint)

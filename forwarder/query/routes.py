@@ -167,8 +167,7 @@ _POST_ALONE = messages.problem_response(
 
 @dataclass(frozen=True, slots=True)
 class QueryParts:
-    """The ports of the query stage. `max_wait_seconds`: the longest `Prefer: wait=N`. `retry_after_seconds`: the `Retry-After`
-    while the store is unavailable."""
+    """`max_wait_seconds`: the longest `Prefer: wait=N`. `retry_after_seconds`: the `Retry-After` while the store is unavailable."""
 
     access: Access
     reader: "Reader"
@@ -194,8 +193,7 @@ def query_routes(parts: QueryParts) -> Routes:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The submission as last read: its status response, and the revision of its last event. `duplicate_of`: the submission that
-    this one is a duplicate of, and whose state this is."""
+    """The submission as last read, with the revision of its last event. `duplicate_of`: the original, whose state this is."""
 
     body: bytes
     status: Status
@@ -272,8 +270,7 @@ class _Queries:
         return conditional_response(body, messages.header_map(request.scope).get("if-none-match"))
 
     async def status(self, caller: Caller, request: Request) -> Response | NotModified | Problem:
-        """The status of a submission, from the moment of its acceptance. Raises `ClientDisconnect` if the client left while it
-        waited."""
+        """The status, from the moment of acceptance. Raises `ClientDisconnect` if the client left while it waited."""
         request_id, headers = request.path_params["request_id"], messages.header_map(request.scope)
         prefer, if_none_match = headers.get("prefer"), headers.get("if-none-match")
         wait = _NO_WAIT if prefer is None else parameters.read_wait(prefer, _NO_WAIT, self._parts.max_wait_seconds)
@@ -293,8 +290,7 @@ class _Queries:
     async def _news(
         self, caller: Caller, request: Request, seen: _Seen, seconds: float, if_none_match: str | None
     ) -> tuple[_Seen, bool]:
-        """The latest reading within `seconds`; and False if it could not wait: too many requests wait, or the log is
-        unavailable."""
+        """The latest reading within `seconds`; and False if it could not wait: too many requests do, or the log is unavailable."""
         request_id, outcomes, clock = request.path_params["request_id"], self._parts.outcomes, self._parts.clock
         end = clock.monotonic() + seconds
         body_left, client_is_gone = True, False
@@ -330,8 +326,7 @@ class _Queries:
                 return await self._look(caller, request_id) or seen, True
 
     async def _look(self, caller: Caller, request_id: str) -> _Seen | None:
-        """The state in the store; for a submission that is not there yet, its signed identifier proves that it was accepted. None
-        if the account has no such submission."""
+        """The state in the store, or that of one that is not there yet: its signed identifier proves that it was accepted."""
         stored = await self._parts.reader.submission(caller.account.id, request_id)
         if stored is not None:
             original = None if stored.request_id == request_id else stored.request_id

@@ -86,8 +86,8 @@ class Access:
         self._callers: dict[tuple[bytes | None, ...], tuple[Caller, float]] = {}
 
     def recent(self, fields: Mapping[bytes, bytes]) -> Caller | None:
-        """The caller that `caller` returned for these header fields within the last second. Keeps the fields, tokens included, in
-        memory, of at most 1,024 callers."""
+        """The caller that `caller` returned for these fields within the last second; 1,024 of them are kept, tokens included, in
+        memory."""
         found = self._callers.get(tuple(map(fields.get, _FIELDS)))
         return found[0] if found is not None and self._clock.monotonic() < found[1] else None
 
@@ -116,8 +116,7 @@ class Access:
         return caller
 
     async def workspace_key(self, headers: Mapping[str, str], address: str) -> ApiKey | Problem:
-        """The key of a caller who acts for a whole workspace: requires no account header, and ignores one. Raises
-        `TenancyUnavailable`."""
+        """The key of a caller who acts for a whole workspace, whatever account it names. Raises `TenancyUnavailable`."""
         named = _named(headers, _OF_WORKSPACE)
         return named if isinstance(named, Problem) else await self._key(named, address)
 

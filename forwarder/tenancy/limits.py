@@ -72,8 +72,7 @@ def shared_by(workspace_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """The calls of a key that one process admitted since its last report: `share` of the quota (1.0 is all), within the last `age`
-    seconds, under a limit over `seconds`."""
+    """The calls of a key within the last `age` seconds, since the last report: `share` of the quota (1.0 is all) over `seconds`."""
 
     key_id: str
     share: float

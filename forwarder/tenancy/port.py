@@ -48,7 +48,7 @@ def write_scopes(scopes: Scopes) -> str:
 
 
 def read_expiry(text: str, now: datetime) -> datetime | None:
-    """The moment that `90d`, a day or a moment means, None for `never`. A day ends in UTC. Raises `ValueError` with what would be
+    """The moment that `90d`, a day (it ends in UTC) or a moment means, None for `never`. Raises `ValueError` with what would be
     right."""
     if text == "never":
         return None
@@ -72,8 +72,7 @@ def read_expiry(text: str, now: datetime) -> datetime | None:
 
 
 def read_networks(words: Iterable[str]) -> tuple[Network, ...]:
-    """The networks that are named, several in one word with commas between; none for `any`. Raises `ValueError` with what would be
-    right."""
+    """The networks that are named, several in one word with commas between; none for `any`. Raises `ValueError` with an example."""
     named = [name for word in words for name in word.split(",") if name]
     if named == ["any"]:
         return ()
@@ -173,9 +172,8 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key that was not revoked. Only a hash of its token is kept. `test`: its callers use the shadows of accounts. `limit`: None
-    for the deployment's default. `expires_at`: None if it does not expire. `networks`: where it may be used from; empty for
-    anywhere."""
+    """A key that was not revoked. `test`: its callers use the shadows of accounts. `limit`: None for the deployment's default.
+    `expires_at`: None for never. `networks`: where it may be used from; empty for anywhere."""
 
     id: str
     workspace_id: str
@@ -280,8 +278,7 @@ class ChangedMeanwhile(Exception):
 
 
 class Directory(Protocol):
-    """Look-ups on the hot path. Results are cached, and show changes within a few seconds; while the database is unavailable,
-    cached results stay valid."""
+    """Look-ups on the hot path, cached: changes show within seconds; during outages of the database they stay valid."""
 
     async def key(self, token: str) -> ApiKey | None:
         """The key with that token, unless it was revoked; it may have expired. Rejects tokens that this deployment cannot have made

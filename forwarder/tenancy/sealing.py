@@ -243,8 +243,7 @@ class Resealed(NamedTuple):
 
 
 class Keyring(KeyPairUnsealer):
-    """The secrets that a process holds, one of them active. `Sealer` of credentials and grants, `Unsealer` of all texts; wraps the
-    keys of cards."""
+    """A process's secrets, one of them active. Seals credentials and grants, opens all texts; wraps the keys of cards."""
 
     def __init__(self, held: Sequence[Secret]) -> None:
         self.held = {secret.id: secret for secret in held}
@@ -335,8 +334,7 @@ def of_grant(account_id: str, credential: str) -> str:
 
 
 def of_webhook_secret(endpoint_id: str) -> str:
-    """Binds a webhook's secret to the webhook; not to its URL, because customers may change that, and the secret is not sent
-    there."""
+    """Binds a webhook's secret to the webhook; not to its URL, which customers may change: the secret is not sent there."""
     return _binding("webhook", endpoint_id)
 
 

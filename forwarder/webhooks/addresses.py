@@ -56,8 +56,7 @@ class AddressRule:
 
 
 def written_address(host: str) -> IPv4Address | IPv6Address:
-    """The address that `host` is written as, in any form that a resolver takes for one: 127.1, 0x7f000001. Raises `ValueError` for
-    a name."""
+    """The address that `host` is in any form that a resolver takes: 127.1, 0x7f000001. Raises `ValueError` for a name."""
     # After "%" comes the name of a network interface.
     host = host.partition("%")[0].removesuffix(".")
     try:
@@ -174,8 +173,7 @@ class ResolvedTargets:
         self._find = find or Resolver()
 
     async def check(self, url: str) -> None:
-        """Raise `BadTarget` if the URL, or the address its host resolves to now, may not be posted to, or if it does not resolve.
-        Addresses are checked again with every connection."""
+        """Raises `BadTarget` if it may not be posted to now, or does not resolve. Each connection is checked again."""
         parts = _parsed(url)
         if not self._rule.may_allow(parts.scheme):
             raise BadTarget("https_needed", "The address must begin with https://.")

@@ -110,8 +110,7 @@ async def open_sender(
     trusted: ssl.SSLContext | None = None,
     proxy: str | None = None,
 ) -> AsyncIterator[HttpSender]:
-    """A sender that connects only to what `rule` allows. `trusted`: the trusted certificates, by default Mozilla's. `proxy`: the
-    URL of the HTTP proxy through which it posts."""
+    """Connects only to what `rule` allows. `trusted`: the trusted certificates, by default Mozilla's. `proxy`: its URL."""
     pool: dict[str, Any] = {"ssl_context": trusted or ssl.create_default_context(cafile=certifi.where())}
     pool |= {"max_connections": _CONNECTIONS, "max_keepalive_connections": _IDLE, "keepalive_expiry": _IDLE_SECONDS}
     pools: dict[str, httpcore.AsyncConnectionPool] = {}

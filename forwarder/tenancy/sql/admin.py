@@ -59,8 +59,7 @@ _DAYS = (_workspace.reservation_days, _workspace.delivery_days, _workspace.dead_
 
 
 class TenancyAdmin:
-    """Operators' changes to workspaces, keys and accounts, each audited by `audited`, if that is given. Raises `AlreadyExists`,
-    `NotKnown`, `TenancyUnavailable`."""
+    """Changes, each audited by `audited`, if that is given. Raises `AlreadyExists`, `NotKnown`, `TenancyUnavailable`."""
 
     def __init__(self, engine: AsyncEngine, audited: Audited = lambda _action, **_about: nullcontext()) -> None:
         self._engine, self._audited = engine, audited
@@ -289,8 +288,7 @@ _SHOWN: Final = frozenset(
 
 
 def _changed(before: Account, after: Account) -> dict[str, Any]:
-    """The changed fields: their old and new values; of the others, which may be secret or long, and of options, only that they
-    changed."""
+    """The changed fields with old and new values; of options, and of what may be secret or long, only that they changed."""
     changed: dict[str, Any] = {}
     for each in fields(Account):
         old, new = getattr(before, each.name), getattr(after, each.name)

@@ -226,8 +226,7 @@ def _described(error: BaseException) -> str:
 
 
 SharedKey = Literal["request-id-key", "message-key", "token-key"]
-"""What authenticates request ids; what messages on the topics are signed with; and the MAC key of API tokens, which distinguishes
-tokens from guesses."""
+"""What authenticates request ids; what signs messages on the topics; the MAC key of API tokens."""
 
 
 async def shared_keys(engine: AsyncEngine) -> Mapping[str, str]:
@@ -236,8 +235,7 @@ async def shared_keys(engine: AsyncEngine) -> Mapping[str, str]:
 
 
 async def shared_key(engine: AsyncEngine, name: SharedKey) -> bytes:
-    """32 random bytes, created by the first caller and constant from then on. Once they exist, nothing is written. Raises
-    `TenancyUnavailable`."""
+    """32 random bytes, created by the first caller and constant from then on. Raises `TenancyUnavailable`."""
     kept = sa.select(deployment_secrets.c.value).where(deployment_secrets.c.name == name)
     if rows := await read(engine, kept):
         return bytes.fromhex(rows[0].value)

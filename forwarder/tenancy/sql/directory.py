@@ -46,8 +46,8 @@ class CacheTimes:
 
 
 class LookupCache(Generic[V]):
-    """Caches what `look_up` returns for each key. At most one look-up of a key is in flight at a time. Absent keys are cached
-    separately, so that a flood of wrong keys does not evict valid ones."""
+    """Caches what `look_up` returns, at most one look-up of a key at a time. Absent keys are apart: a flood of them evicts no valid
+    one."""
 
     def __init__(self, look_up: Callable[[str], Awaitable[V | None]], clock: Clock, times: CacheTimes) -> None:
         self._look_up, self._clock, self._times = look_up, clock, times

@@ -29,8 +29,8 @@ and clears it to end all."""
 
 
 class Endpoints:
-    """Customers' webhook endpoints, never cached: a change takes effect at once. Changes return the changed endpoint, None if
-    there is none. Raises `TenancyUnavailable`."""
+    """Never cached: a change takes effect at once. Changes return the changed endpoint, None if there is none. Raises
+    `TenancyUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -92,8 +92,8 @@ class Endpoints:
             return await _changed(connection, endpoint_id, values)
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
-        """Signs with `secret`, which is sealed. The replaced one also signs until `previous_until`, and older ones until their own
-        time; None ends all of them at once."""
+        """Signs with `secret`, which is sealed. The replaced one also signs until `previous_until`, None ends it and all older ones
+        at once."""
         earlier = _earlier.endpoint_id == endpoint_id
         longest = select(_earlier.secret).where(earlier).order_by(_earlier.until.desc(), _earlier.secret)
         async with transaction(self._engine, writes=True) as connection:

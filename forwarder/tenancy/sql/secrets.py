@@ -155,8 +155,8 @@ class SqlSealed:
         return found
 
     async def reseal(self, keyring: Keyring) -> dict[str, sealing.Resealed]:
-        """Reseals texts of other keys to the active secret, row by row, and only if unchanged since they were read; so it is safe
-        during operation, and to repeat."""
+        """Reseals texts of other keys to the active secret, each only if unchanged since it was read: safe during operation, and to
+        repeat."""
         return {kept.name: await self._reseal(kept, keyring) for kept in _KEPT}
 
     async def _reseal(self, kept: _Kept, keyring: Keyring) -> sealing.Resealed:
@@ -193,8 +193,7 @@ _PUBLIC = (_row.key_id, _row.public_key, _row.not_before, _row.not_after, _row.v
 
 
 class SealingKeys:
-    """The short-lived keys that cards are sealed to on the topic, for workers and operators, who hold the secrets. Raises
-    `TenancyUnavailable`."""
+    """The keys that cards are sealed to on the topic, for holders of the secrets. Raises `TenancyUnavailable`."""
 
     def __init__(self, engine: AsyncEngine, keyring: Keyring) -> None:
         self._engine, self._keyring = engine, keyring
@@ -227,8 +226,7 @@ class SealingKeys:
         )
 
     async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
-        """The expired keys that are not destroyed yet, by id; and the end offsets of the partitions noted after their expiry, None
-        if not noted yet."""
+        """The expired keys, by id; and the end offsets of the partitions noted after their expiry, None if not noted yet."""
         wanted = select(_row.key_id, _row.ends).where(_row.not_after <= _seconds(now - MARGIN))
         rows = await read(self._engine, wanted)
         return {
@@ -269,8 +267,7 @@ class SealingKeys:
 
 
 async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[SealingKey]:
-    """The public halves that can be sealed to from now on; whether they are trusted is the caller's to check. Raises
-    `TenancyUnavailable`."""
+    """The public halves to seal to from now on; whether they are trusted is the caller's to check. Raises `TenancyUnavailable`."""
     wanted = select(*_PUBLIC).where(_row.not_after > _seconds(now - MARGIN)).order_by(_row.not_before)
     return [
         SealingKey(
@@ -322,8 +319,7 @@ class GrantRow:
 
 
 class SqlGrants:
-    """Grants on PostgreSQL or SQLite, a row for each account and digest of its credential. Raises `TenancyUnavailable`; `read` also
-    `CannotOpen`."""
+    """A row for each account and digest of its credential. Raises `TenancyUnavailable`; `read` also `CannotOpen`."""
 
     def __init__(self, engine: AsyncEngine, sealer: Sealer, unsealer: Unsealer) -> None:
         self._engine, self._sealer, self._unsealer = engine, sealer, unsealer
@@ -341,8 +337,7 @@ class SqlGrants:
     async def claim(
         self, account_id: str, credential: str, claimant: str, *, seen: int | None, seen_claim: str | None
     ) -> int | None:
-        """Claim the row that is of version `seen` and has that claim, or a new one where there was none; its version, None where it
-        has changed."""
+        """Claims the row as it was seen, or a new one where there was none; its version, None where it has changed."""
         first = insert_into(self._engine, grants).values(
             account_id=account_id, credential=credential, version=0, claim=claimant
         )
