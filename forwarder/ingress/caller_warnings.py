@@ -8,16 +8,7 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from forwarder.pms.port import AccountConnection, Loss, Preview
-from forwarder.reservation.checks.card_numbers import (
-    MIN_DIGITS,
-    CardNumbersInText,
-    What,
-    digits_of,
-    find,
-    mask,
-    may_hold,
-    may_hold_any,
-)
+from forwarder.reservation.checks import card_numbers
 from forwarder.reservation.checks.faults import nearest
 from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.checks.plausibility import CARD_LIKE_IDS
@@ -120,13 +111,13 @@ class CardTextCheck:
     holds the number of the request's own card; other identifiers that look like card numbers are taken, since one random number of
     16 digits in 37 does. `refuse`: refuses both, except for identifiers of an account that skips the check (`CARD_LIKE_IDS`)."""
 
-    policy: CardNumbersInText = "mask"
+    policy: card_numbers.CardNumbersInText = "mask"
 
     def check(self, request: AnyRequest, published: bytes, skipped: Collection[str]) -> Checked:
         """`published`: the form of `request` that is published, where the card is masked already."""
         card = getattr(request, "card_details", None)
-        number = "" if card is None else digits_of(card.card_number or "")
-        if len(number) < MIN_DIGITS and not may_hold_any(published):  # as nearly always
+        number = "" if card is None else card_numbers.digits_of(card.card_number or "")
+        if len(number) < card_numbers.MIN_DIGITS and not card_numbers.may_hold_any(published):  # as nearly always
             return Checked(request, published)
         document: dict[str, Any] = from_json(published)
         shown_card = document.pop("cardDetails", None)
@@ -134,7 +125,11 @@ class CardTextCheck:
         allowed = _IDENTIFIERS if self.policy == "mask" else _MAY_LOOK_LIKE_CARDS if CARD_LIKE_IDS in skipped else ()
         faults: list[Fault] = []
         for pointer, text in _texts(document, ""):
-            if pointer in _IDENTIFIERS and len(number) >= MIN_DIGITS and number in digits_of(text):
+            if (
+                pointer in _IDENTIFIERS
+                and len(number) >= card_numbers.MIN_DIGITS
+                and number in card_numbers.digits_of(text)
+            ):
                 faults.append(_fault(pointer, "card_number"))
             elif pointer not in allowed:
                 faults += _faults(text, pointer)
@@ -151,10 +146,10 @@ class CardTextCheck:
 
     def check_text(self, text: str, pointer: str) -> tuple[str, tuple[CallerWarning, ...]] | Problem:
         """The same for one text: as it is kept, and the warning if it was masked."""
-        faults = list(_faults(text, pointer)) if may_hold(text) else []
+        faults = list(_faults(text, pointer)) if card_numbers.may_hold(text) else []
         if not faults:
             return text, ()
-        return _refusal(faults) if self.policy == "refuse" else (mask(text), _warnings(faults))
+        return _refusal(faults) if self.policy == "refuse" else (card_numbers.mask(text), _warnings(faults))
 
 
 def _texts(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
@@ -169,16 +164,16 @@ def _texts(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
 def _masked(value: Any, pointer: str, at: Collection[str]) -> Any:
     if isinstance(value, dict):
         return {name: _masked(part, f"{pointer}/{name}", at) for name, part in value.items()}
-    return mask(str(value)) if pointer in at else value
+    return card_numbers.mask(str(value)) if pointer in at else value
 
 
 def _faults(text: str, pointer: str) -> Iterator[Fault]:
     """One fault for each kind of finding, without any of its digits."""
-    for what in sorted({found.what for found in find(text)}):
+    for what in sorted({found.what for found in card_numbers.find(text)}):
         yield _fault(pointer, what)
 
 
-def _fault(pointer: str, what: What) -> Fault:
+def _fault(pointer: str, what: card_numbers.What) -> Fault:
     return Fault(pointer, what, f"must not hold {_WHAT[what]}: send the card as cardDetails")
 
 

@@ -18,19 +18,11 @@ from starlette.routing import Route
 from forwarder.http import messages
 from forwarder.http.messages import JSON_BODY, NO_STORE, BodyFault, HttpRequest, Response
 from forwarder.http.parameters import Wait, read_wait, refuse_unknown
-from forwarder.ingress import responses
+from forwarder.ingress import message, responses
 from forwarder.ingress.bulk import BulkEndpoint
 from forwarder.ingress.caller_warnings import CardTextCheck, Losses
 from forwarder.ingress.cancel import CancelEndpoint
-from forwarder.ingress.message import (
-    DRY_RUN,
-    NewSubmission,
-    SubmissionBuilder,
-    Terms,
-    asks_for_dry_run,
-    dry_run,
-    read_terms,
-)
+from forwarder.ingress.message import NewSubmission, SubmissionBuilder
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.publisher import SubmissionPublisher
 from forwarder.ingress.responses import Receipt, receipt_of
@@ -59,7 +51,7 @@ _log = structlog.get_logger()
 class SubmitEndpoint:
     """One operation. Returns expected failures as problems; raises only `ClientDisconnect`, before anything was published."""
 
-    parameters: Collection[str] = frozenset({DRY_RUN})
+    parameters: Collection[str] = frozenset({message.DRY_RUN})
 
     def __init__(
         self, operation: Operation, parts: IngressParts, builder: SubmissionBuilder, publisher: SubmissionPublisher
@@ -70,7 +62,7 @@ class SubmitEndpoint:
         self._log = _log.bind()
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
-        trying = asks_for_dry_run(request)
+        trying = message.asks_for_dry_run(request)
         if isinstance(trying, Problem):
             return self.refuse(trying, caller)
         result = await (self._try_out if trying else self._accept)(caller, request)
@@ -95,9 +87,9 @@ class SubmitEndpoint:
 
     async def _read(
         self, caller: Caller, request: HttpRequest
-    ) -> tuple[Reading, Terms, Plausibility, datetime] | Problem:
+    ) -> tuple[Reading, message.Terms, Plausibility, datetime] | Problem:
         """The validated body, the terms, the checks of its values, and the moment that they are for."""
-        terms = read_terms(request)
+        terms = message.read_terms(request)
         if isinstance(terms, Problem):
             return terms
         if not request.is_sent_as(JSON_BODY):
@@ -183,7 +175,7 @@ class SubmitEndpoint:
         if isinstance(read, Problem):
             return read
         reading, _, check, now = read
-        tried = await dry_run(self._builder, self._parts.preview(), caller.account, reading, check, now)
+        tried = await message.dry_run(self._builder, self._parts.preview(), caller.account, reading, check, now)
         if isinstance(tried, Problem):
             return tried
         DEFERRED.count(submissions(self._operation, "dry_run"))

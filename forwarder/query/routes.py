@@ -354,16 +354,9 @@ def write_status(stored: StoredSubmission) -> bytes:
     }
     for attempt in stored.attempts:
         words = {"reason": attempt.reason, "detail": attempt.detail}
-        shown["attempts"].append(
-            {
-                "number": attempt.number,
-                "action": attempt.action,
-                "startedAt": attempt.started_at,
-                "durationMs": attempt.duration_ms,
-                "outcome": attempt.outcome,
-                **{name: text for name, text in words.items() if text is not None},
-            }
-        )
+        one = {"number": attempt.number, "action": attempt.action, "startedAt": attempt.started_at}
+        one |= {"durationMs": attempt.duration_ms, "outcome": attempt.outcome}
+        shown["attempts"].append(one | {name: text for name, text in words.items() if text is not None})
     # Members that most submissions lack: evidence of pushes in doubt, similar submissions, and a conflicting body.
     if known := stored.evidence.words:
         shown["evidence"] = known
@@ -377,15 +370,7 @@ def write_status(stored: StoredSubmission) -> bytes:
 
 def untaken_status(request_id: str) -> bytes:
     """The status of a submission that is on the log and not in the store yet."""
-    data: dict[str, Any] = {
-        "requestId": request_id,
-        "status": Status.PENDING.value,
-        "acceptedAt": None,
-        "updatedAt": None,
-        "reservationId": None,
-        "attempts": [],
-        "problem": None,
-        "cancellation": None,
-        "record": None,
-    }
+    data: dict[str, Any] = {"requestId": request_id, "status": Status.PENDING.value}
+    data |= dict.fromkeys(("acceptedAt", "updatedAt", "reservationId")) | {"attempts": []}
+    data |= dict.fromkeys(("problem", "cancellation", "record"))
     return messages.envelope(Status.PENDING.success, to_json(data))

@@ -11,25 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.process.enlistment import tell
+from forwarder.tenancy import port
 from forwarder.tenancy.limits import shared_by
-from forwarder.tenancy.port import (
-    Account,
-    AlreadyExists,
-    ApiKey,
-    ChangedMeanwhile,
-    InUse,
-    KeyTerms,
-    KnownKey,
-    NotKnown,
-    RateLimit,
-    RetentionPolicy,
-    Workspace,
-    new_key_id,
-    new_token,
-    token_hash,
-    write_networks,
-    write_scopes,
-)
+from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, NotKnown, RateLimit
 from forwarder.tenancy.sql import database
 from forwarder.tenancy.sql.database import in_utc, insert_into, read, shared_key, transaction
 from forwarder.tenancy.sql.directory import ACCOUNT, account_of, key_of, limit_of
@@ -75,7 +59,7 @@ class TenancyAdmin:
         async with self._changing("workspace.add", workspace=workspace_id, **_texts(terms)) as connection:
             added = await connection.execute(new.on_conflict_do_nothing().returning(_workspace.id))
             if added.one_or_none() is None:
-                raise AlreadyExists(f"There is a workspace {workspace_id!r} already.")
+                raise port.AlreadyExists(f"There is a workspace {workspace_id!r} already.")
 
     async def limit_workspace(self, workspace_id: str, limit: RateLimit | None) -> None:
         terms = KeyTerms(limit=limit)
@@ -86,11 +70,11 @@ class TenancyAdmin:
             await connection.execute(of_it)
             tell(details={"was": _texts(KeyTerms(limit=limit_of(was)))})
 
-    async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
+    async def workspaces(self, workspace_id: str | None = None) -> Sequence[port.Workspace]:
         """All workspaces, or one, ordered by id."""
         wanted = _of(workspace_id, _WORKSPACES.order_by(_workspace.id), _workspace.id)
         return [
-            Workspace(row.id, in_utc(row.created_at), row.accounts, row.live_keys, row.webhooks, limit_of(row))
+            port.Workspace(row.id, in_utc(row.created_at), row.accounts, row.live_keys, row.webhooks, limit_of(row))
             for row in await read(self._engine, wanted)
         ]
 
@@ -101,7 +85,7 @@ class TenancyAdmin:
             found = await connection.execute(_WORKSPACES.where(_workspace.id == workspace_id))
             row = _found(found, "workspace", workspace_id)
             if row.accounts or row.webhooks:
-                raise InUse(
+                raise port.InUse(
                     f"Workspace {workspace_id!r} has {row.accounts} accounts and {row.webhooks} webhooks, whose data "
                     "would have no owner."
                 )
@@ -113,11 +97,11 @@ class TenancyAdmin:
 
     async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
         """A new key and its token, which is shown only here and stored nowhere."""
-        key = ApiKey(new_key_id(), workspace_id, test, **terms)
-        token = new_token(await shared_key(self._engine, "token-key"), test=test)
+        key = ApiKey(port.new_key_id(), workspace_id, test, **terms)
+        token = port.new_token(await shared_key(self._engine, "token-key"), test=test)
         whole = {**terms, "scopes": key.scopes, "networks": key.networks}
         new = insert_into(self._engine, database.api_keys).values(
-            id=key.id, workspace_id=workspace_id, token_hash=token_hash(token), test=test, **_columns(whole)
+            id=key.id, workspace_id=workspace_id, token_hash=port.token_hash(token), test=test, **_columns(whole)
         )
         about = {"test": test, **_texts({"scopes": key.scopes, **terms})}
         async with self._changing("key.add", workspace=workspace_id, **about) as connection:
@@ -162,7 +146,7 @@ class TenancyAdmin:
         async with self._changing("account.add", **_about(account), base_url=account.base_url) as connection:
             await _require_workspace(connection, account.workspace_id)
             if (await connection.execute(new.returning(_account.id))).one_or_none() is None:
-                raise AlreadyExists(f"There is an account {account.id!r} already.")
+                raise port.AlreadyExists(f"There is an account {account.id!r} already.")
 
     async def change_account(self, was: Account, account: Account) -> None:
         """Writes what differs between `was`, as it was read, and `account`; leaves what others changed since then. Raises
@@ -173,7 +157,7 @@ class TenancyAdmin:
             row = await connection.execute(select(*ACCOUNT).where(own).with_for_update())
             present = account_of(_found(row, "account", account.id))
             if any(getattr(present, name) != getattr(was, name) for name in changed | {"base_url", "credential"}):
-                raise ChangedMeanwhile(
+                raise port.ChangedMeanwhile(
                     f"Another operator changed account {account.id!r} at the same moment, so this change was not made. Check the "
                     "account, and repeat the change if it is still needed."
                 )
@@ -206,15 +190,15 @@ class TenancyAdmin:
 
     # --- how long each workspace keeps its guests' data ---
 
-    async def policies(self, workspace_id: str | None = None) -> Sequence[RetentionPolicy]:
+    async def policies(self, workspace_id: str | None = None) -> Sequence[port.RetentionPolicy]:
         """The policies of one workspace or all, ordered by id. Raises `NotKnown`."""
         wanted = _of(workspace_id, select(_workspace.id, *_DAYS).order_by(_workspace.id), _workspace.id)
-        found = [RetentionPolicy(*row) for row in await read(self._engine, wanted)]
+        found = [port.RetentionPolicy(*row) for row in await read(self._engine, wanted)]
         if workspace_id is not None and not found:
             raise NotKnown(f"There is no workspace {workspace_id!r}.")
         return found
 
-    async def set_policy(self, workspace_id: str, **days: int | None) -> RetentionPolicy:
+    async def set_policy(self, workspace_id: str, **days: int | None) -> port.RetentionPolicy:
         """Sets these fields of the policy; returns it whole."""
         of_it = update(database.workspaces).where(_workspace.id == workspace_id).values(days)
         before = select(_workspace.id, *_DAYS).where(_workspace.id == workspace_id).with_for_update()
@@ -222,7 +206,7 @@ class TenancyAdmin:
             was = _found(await connection.execute(before), "workspace", workspace_id)
             tell(details={"was": {name: was._mapping[name] for name in days}})
             row = (await connection.execute(of_it.returning(_workspace.id, *_DAYS))).one()
-        return RetentionPolicy(*row)
+        return port.RetentionPolicy(*row)
 
     async def account_workspaces(self) -> dict[str, str]:
         wanted = select(_account.id, _account.workspace_id)
@@ -255,9 +239,9 @@ def _known(row: Row[Any]) -> KnownKey:
 
 _WRITTEN: Final[Mapping[str, Callable[[Any], str]]] = {
     "limit": str,
-    "scopes": write_scopes,
+    "scopes": port.write_scopes,
     "expires_at": iso,
-    "networks": write_networks,
+    "networks": port.write_networks,
     "name": str,
 }
 _AUDITED_AS: Final = {"limit": "rate", "expires_at": "expires", "networks": "from"}

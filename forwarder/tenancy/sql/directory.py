@@ -14,18 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.process.clock import Clock
 from forwarder.process.loops import detached
 from forwarder.reservation.submission import is_test, live_account_id
+from forwarder.tenancy import port
 from forwarder.tenancy.limits import Consumption
-from forwarder.tenancy.port import (
-    Account,
-    ApiKey,
-    RateLimit,
-    TenancyUnavailable,
-    is_test_token,
-    may_be_ours,
-    read_networks,
-    read_scopes,
-    token_hash,
-)
+from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql import database
 from forwarder.tenancy.sql.database import in_utc, insert_into, shared_key, transaction
 
@@ -176,11 +167,11 @@ class SqlDirectory:
     async def key(self, token: str) -> ApiKey | None:
         if self._token_key is None:
             self._token_key = await shared_key(self._engine, "token-key")
-        hashed = token_hash(token)
-        if hashed not in self._keys and not may_be_ours(self._token_key, token):
+        hashed = port.token_hash(token)
+        if hashed not in self._keys and not port.may_be_ours(self._token_key, token):
             return None
         key = await self._keys.get(hashed)
-        return replace(key, test=True) if key is not None and is_test_token(token) else key
+        return replace(key, test=True) if key is not None and port.is_test_token(token) else key
 
     async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         # PostgreSQL texts cannot contain this character, so there is no such account; a query would raise an error.
@@ -221,9 +212,9 @@ def key_of(row: Row[Any]) -> ApiKey:
         row.workspace_id,
         row.test,
         limit_of(row),
-        read_scopes(row.scopes.split()),
+        port.read_scopes(row.scopes.split()),
         None if row.expires_at is None else in_utc(row.expires_at),
-        read_networks(row.networks.split()),
+        port.read_networks(row.networks.split()),
     )
 
 

@@ -8,16 +8,8 @@ from typing import Any
 from sqlalchemy import RowMapping, Select, delete, func, insert, null, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.tenancy.port import (
-    MAX_ENDPOINTS,
-    MAX_PREVIOUS_SECRETS,
-    Disabled,
-    Endpoint,
-    NotKnown,
-    PreviousSecret,
-    TooManyEndpoints,
-    UnknownAccount,
-)
+from forwarder.tenancy import port
+from forwarder.tenancy.port import Disabled, Endpoint, PreviousSecret
 from forwarder.tenancy.sql.database import in_utc, integration_accounts, transaction, webhook_secrets, workspaces
 from forwarder.tenancy.sql.database import webhook_endpoints as table
 
@@ -64,9 +56,9 @@ class Endpoints:
         async with transaction(self._engine, writes=True) as connection:
             # If two add at once, the second waits here for the first, and then counts it.
             if (await connection.execute(workspace.with_for_update())).one_or_none() is None:
-                raise NotKnown(f"There is no workspace {endpoint.workspace_id!r}.")
-            if (await connection.execute(count)).scalar_one() >= MAX_ENDPOINTS:
-                raise TooManyEndpoints(f"A workspace has at most {MAX_ENDPOINTS} endpoints.")
+                raise port.NotKnown(f"There is no workspace {endpoint.workspace_id!r}.")
+            if (await connection.execute(count)).scalar_one() >= port.MAX_ENDPOINTS:
+                raise port.TooManyEndpoints(f"A workspace has at most {port.MAX_ENDPOINTS} endpoints.")
             await _require_accounts(connection, endpoint)
             values = asdict(endpoint)
             del values["previous"]
@@ -107,7 +99,7 @@ class Endpoints:
             if previous_until is not None and was.previous_secret is not None:
                 values = {"endpoint_id": endpoint_id, "secret": was.previous_secret, "until": was.previous_until}
                 await connection.execute(insert(webhook_secrets).values(values))
-                kept = (await connection.execute(longest.limit(MAX_PREVIOUS_SECRETS - 1))).scalars().all()
+                kept = (await connection.execute(longest.limit(port.MAX_PREVIOUS_SECRETS - 1))).scalars().all()
             await connection.execute(delete(webhook_secrets).where(earlier, _earlier.secret.not_in(kept)))
             previous = None if previous_until is None else was.secret
             values = {"secret": secret, "previous_secret": previous, "previous_until": previous_until}
@@ -129,7 +121,7 @@ async def _require_accounts(connection: AsyncConnection, endpoint: Endpoint) -> 
     own = select(account.id).where(account.workspace_id == endpoint.workspace_id, account.id.in_(endpoint.account_ids))
     unknown = set(endpoint.account_ids).difference(await connection.scalars(own))
     if unknown:
-        raise UnknownAccount(f"names {min(unknown)!r}, which is not an integration account of the workspace")
+        raise port.UnknownAccount(f"names {min(unknown)!r}, which is not an integration account of the workspace")
 
 
 async def _changed(connection: AsyncConnection, endpoint_id: str, values: Mapping[str, Any]) -> Endpoint | None:

@@ -17,18 +17,8 @@ from forwarder.tenancy import sealing
 from forwarder.tenancy.cards import SealingKey
 from forwarder.tenancy.port import Account, CannotOpen, NotKnown, Sealer, Unsealer
 from forwarder.tenancy.sealing import Keyring, KnownSecret, Secret, SecretState
-from forwarder.tenancy.sql.database import (
-    grants,
-    in_utc,
-    insert_into,
-    integration_accounts,
-    read,
-    sealing_keys,
-    secrets,
-    transaction,
-    webhook_endpoints,
-    webhook_secrets,
-)
+from forwarder.tenancy.sql import database
+from forwarder.tenancy.sql.database import in_utc, insert_into, read, transaction
 
 
 class NoSecretYet(LookupError):
@@ -42,7 +32,7 @@ class SqlSecrets:
         self._engine = engine
 
     async def known(self) -> Sequence[KnownSecret]:
-        found = select(secrets).order_by(secrets.c.created_at, secrets.c.id)
+        found = select(database.secrets).order_by(database.secrets.c.created_at, database.secrets.c.id)
         known = []
         for row in await read(self._engine, found):
             names = ("verify_key", "accounts_key", "webhooks_key", "signature")
@@ -68,9 +58,11 @@ class SqlSecrets:
     async def activate(self, secret_id: str) -> None:
         """Makes the secret the active one; the one before stays accepted. Raises `NotKnown` if it is not accepted."""
         async with transaction(self._engine, writes=True) as connection:
-            last = update(secrets).where(secrets.c.state == SecretState.ACTIVE.value)
+            last = update(database.secrets).where(database.secrets.c.state == SecretState.ACTIVE.value)
             await connection.execute(last.values(state=SecretState.ACCEPTED.value))
-            wanted = update(secrets).where(secrets.c.id == secret_id, secrets.c.state == SecretState.ACCEPTED.value)
+            wanted = update(database.secrets).where(
+                database.secrets.c.id == secret_id, database.secrets.c.state == SecretState.ACCEPTED.value
+            )
             done = await connection.execute(
                 wanted.values(state=SecretState.ACTIVE.value, activated_at=func.current_timestamp())
             )
@@ -79,7 +71,9 @@ class SqlSecrets:
 
     async def retire(self, secret_id: str) -> None:
         """Retires a secret that is no longer needed. Raises `NotKnown` if it is not accepted."""
-        retired = update(secrets).where(secrets.c.id == secret_id, secrets.c.state == SecretState.ACCEPTED.value)
+        retired = update(database.secrets).where(
+            database.secrets.c.id == secret_id, database.secrets.c.state == SecretState.ACCEPTED.value
+        )
         async with transaction(self._engine, writes=True) as connection:
             if not (await connection.execute(retired.values(state=SecretState.RETIRED.value))).rowcount:
                 raise NotKnown(f"There is no accepted secret {secret_id!r}.")
@@ -94,7 +88,7 @@ class SqlSecrets:
 
     async def _insert(self, secret: Secret, state: SecretState) -> bool:
         keys = secret.public_keys()
-        new = insert_into(self._engine, secrets).values(
+        new = insert_into(self._engine, database.secrets).values(
             id=keys.secret_id,
             state=state.value,
             verify_key=keys.verify_key.hex(),
@@ -126,7 +120,12 @@ def _bound(account_id: str, base_url: str, options: Mapping[str, Any]) -> str:
     return sealing.of_credential(Account(account_id, "", "", base_url, "", options=options))
 
 
-_account, _grant, _hook, _earlier = integration_accounts.c, grants.c, webhook_endpoints.c, webhook_secrets.c
+_account, _grant, _hook, _earlier = (
+    database.integration_accounts.c,
+    database.grants.c,
+    database.webhook_endpoints.c,
+    database.webhook_secrets.c,
+)
 _hook_secret = sealing.of_webhook_secret
 
 _KEPT: Final = (
@@ -187,7 +186,7 @@ AHEAD: Final = timedelta(hours=48)
 """How long an ingress can seal cards without the database."""
 MARGIN: Final = timedelta(minutes=15)
 """The minimum time that a key is kept after its hour: covers publishing, and the difference of clocks."""
-_row = sealing_keys.c
+_row = database.sealing_keys.c
 _PUBLIC = (_row.key_id, _row.public_key, _row.not_before, _row.not_after, _row.verify_key, _row.signature)
 """The columns that an ingress may read."""
 
@@ -210,7 +209,7 @@ class SealingKeys:
         ]
         if missing:
             # If two publish at once, the first one's key of an hour is kept.
-            new = insert_into(self._engine, sealing_keys).on_conflict_do_nothing()
+            new = insert_into(self._engine, database.sealing_keys).on_conflict_do_nothing()
             async with transaction(self._engine, writes=True) as connection:
                 await connection.execute(new, missing)
         return len(missing)
@@ -235,12 +234,12 @@ class SealingKeys:
         }
 
     async def note_ends(self, key_ids: Collection[str], ends: Mapping[int, int]) -> None:
-        noted = update(sealing_keys).where(_row.key_id.in_(key_ids), _row.ends.is_(None))
+        noted = update(database.sealing_keys).where(_row.key_id.in_(key_ids), _row.ends.is_(None))
         async with transaction(self._engine, writes=True) as connection:
             await connection.execute(noted.values(ends=to_json(dict(ends)).decode()))
 
     async def destroy(self, key_ids: Collection[str]) -> None:
-        destroyed = delete(sealing_keys).where(_row.key_id.in_(key_ids))
+        destroyed = delete(database.sealing_keys).where(_row.key_id.in_(key_ids))
         async with transaction(self._engine, writes=True) as connection:
             await connection.execute(destroyed)
 
@@ -250,7 +249,7 @@ class SealingKeys:
 
     async def reseal(self, keyring: Keyring) -> dict[str, sealing.Resealed]:
         """Wraps and signs the keys of other secrets with the active one."""
-        wanted = select(sealing_keys).where(_row.secret_id != keyring.active.id)
+        wanted = select(database.sealing_keys).where(_row.secret_id != keyring.active.id)
         rows = await read(self._engine, wanted)
         moved = failed = 0
         for row in rows:
@@ -260,7 +259,7 @@ class SealingKeys:
                 failed += 1
                 continue
             values = _signed(keyring, sealing.KeyPair.of(key), _moment(row.not_before), _moment(row.not_after))
-            change = update(sealing_keys).where(_row.key_id == row.key_id, _row.private_key == row.private_key)
+            change = update(database.sealing_keys).where(_row.key_id == row.key_id, _row.private_key == row.private_key)
             async with transaction(self._engine, writes=True) as connection:
                 moved += (await connection.execute(change.values(values))).rowcount
         return {"sealing keys": sealing.Resealed(moved, failed)}
@@ -325,7 +324,9 @@ class SqlGrants:
         self._engine, self._sealer, self._unsealer = engine, sealer, unsealer
 
     async def read(self, account_id: str, credential: str) -> GrantRow | None:
-        wanted = select(grants.c.version, grants.c.claim, grants.c.content).where(*_grant_of(account_id, credential))
+        wanted = select(database.grants.c.version, database.grants.c.claim, database.grants.c.content).where(
+            *_grant_of(account_id, credential)
+        )
         rows = await read(self._engine, wanted)
         if not rows:
             return None
@@ -338,32 +339,34 @@ class SqlGrants:
         self, account_id: str, credential: str, claimant: str, *, seen: int | None, seen_claim: str | None
     ) -> int | None:
         """Claims the row as it was seen, or a new one where there was none; its version, None where it has changed."""
-        first = insert_into(self._engine, grants).values(
+        first = insert_into(self._engine, database.grants).values(
             account_id=account_id, credential=credential, version=0, claim=claimant
         )
-        claimed: Executable = first.on_conflict_do_nothing().returning(grants.c.version)
+        claimed: Executable = first.on_conflict_do_nothing().returning(database.grants.c.version)
         if seen is not None:
-            as_seen = (grants.c.version == seen, grants.c.claim.is_not_distinct_from(seen_claim))
-            changed = update(grants).where(*_grant_of(account_id, credential), *as_seen).values(claim=claimant)
-            claimed = changed.returning(grants.c.version)
+            as_seen = (database.grants.c.version == seen, database.grants.c.claim.is_not_distinct_from(seen_claim))
+            changed = update(database.grants).where(*_grant_of(account_id, credential), *as_seen).values(claim=claimant)
+            claimed = changed.returning(database.grants.c.version)
         async with transaction(self._engine, writes=True) as connection:
             return cast("int | None", (await connection.execute(claimed)).scalar_one_or_none())
 
     async def store(self, account_id: str, credential: str, version: int, content: str) -> bool:
         """Replace `version` by `content` and end the claim; False where that version was replaced before."""
         sealed = self._sealer.seal_text(content, sealing.of_grant(account_id, credential))
-        stored = update(grants).where(*_grant_of(account_id, credential), grants.c.version == version)
+        stored = update(database.grants).where(*_grant_of(account_id, credential), database.grants.c.version == version)
         async with transaction(self._engine, writes=True) as connection:
             done = await connection.execute(stored.values(version=version + 1, claim=None, content=sealed))
             return done.rowcount == 1
 
     async def release(self, account_id: str, credential: str, claimant: str) -> None:
         released = (
-            update(grants).where(*_grant_of(account_id, credential), grants.c.claim == claimant).values(claim=None)
+            update(database.grants)
+            .where(*_grant_of(account_id, credential), database.grants.c.claim == claimant)
+            .values(claim=None)
         )
         async with transaction(self._engine, writes=True) as connection:
             await connection.execute(released)
 
 
 def _grant_of(account_id: str, credential: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    return grants.c.account_id == account_id, grants.c.credential == credential
+    return database.grants.c.account_id == account_id, database.grants.c.credential == credential
