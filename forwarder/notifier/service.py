@@ -303,7 +303,9 @@ class Notifier:
         """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults."""
         run = partial(forever, clock=self._parts.clock, outages=_OUTAGES)
         events = run(self._consume, name=Where.WEBHOOK_EVENTS, outage=self._outage)
-        loops = [asyncio.create_task(each) for each in (events, run(self._sweep, name=Where.WEBHOOK_SWEEP))]
+        sweep = run(self._sweep, name=Where.WEBHOOK_SWEEP)
+        named = {Where.WEBHOOK_EVENTS: events, Where.WEBHOOK_SWEEP: sweep}
+        loops = [asyncio.create_task(loop, name=name) for name, loop in named.items()]
         try:
             await stop.wait()
         finally:
