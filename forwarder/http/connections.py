@@ -40,10 +40,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """`max_connections`: at once, by all clients; `max_per_address`: from one IPv4 address or IPv6 /64. `head_seconds`: how long a
-    request's target and headers may take, and a new connection until it sends them. `body_seconds`: how long a body may take; the
-    application refuses a slower one, and this limit ends connections whose bodies the application does not read.
-    `unread_seconds`: how long a client may read nothing of a response, or less than is buffered of it."""
+    """`max_per_address`: from one IPv4 address or IPv6 /64. `head_seconds`: how long a request's target and headers may take, and a
+    new connection until it sends them. `body_seconds`: for bodies that the application does not read; it refuses slower ones
+    itself. `unread_seconds`: how long a client may read nothing of a response, or less than is buffered of it."""
 
     max_connections: int = 8192
     max_per_address: int = 4096

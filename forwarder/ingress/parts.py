@@ -24,15 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IngressSettings:
-    """Time limits and bounds of the ingress.
-
-    `wait_seconds`: how long the general operation waits for an outcome unless the caller asks otherwise. `max_wait_seconds`: the
-    maximum for `Prefer: wait=N`. `retry_after_seconds`: the `Retry-After` of responses without an outcome, and during outages.
-    `body_seconds`: how long receiving a body may take. `max_in_flight`: submissions handed to the log and not yet acknowledged,
-    shared by the workspaces; at least six times the size of a bulk, so that one workspace's bulks leave room for another's.
-    `max_keys_remembered`: idempotency keys whose payload is remembered until the worker has ingested it. `test_mode`: whether there
-    is a simulator for test keys. `card_numbers_in_text`: refuse or mask them. `public_url`: scheme and host of links in responses;
-    empty to use those of each request."""
+    """`wait_seconds`: how long the general operation waits for an outcome unless the caller asks otherwise, with `Prefer: wait=N`
+    for at most `max_wait_seconds`. `retry_after_seconds`: for responses without an outcome, and during outages. `body_seconds`: how
+    long receiving a body may take. `max_in_flight`: submissions not yet acknowledged by the log, shared by the workspaces; at least
+    six times the size of a bulk, so that one workspace's bulks leave room for another's. `max_keys_remembered`: idempotency keys
+    until a worker has ingested them. `test_mode`: there is a simulator for test keys. `public_url`: scheme and host of links; empty
+    for those of each request."""
 
     wait_seconds: float = 10.0
     max_wait_seconds: int = 60
@@ -47,9 +44,8 @@ class IngressSettings:
 
 @dataclass(frozen=True, slots=True)
 class IngressParts:
-    """The ports of the ingress, and the `admission` of its process. It publishes signed submissions to `requests_topic`.
-    `can_cancel`: whether an account's PMS supports cancellations. `preview`: the requests that an account's PMS would get; loads
-    the adapters on first use. `limits`: the rate limits of API keys."""
+    """The ports of the ingress. `can_cancel`: whether an account's PMS supports cancellations. `preview`: the requests that its PMS
+    would get; loads the adapters on first use. `limits`: those of API keys."""
 
     publisher: Publisher
     signer: MessageSigner

@@ -47,9 +47,9 @@ _BELIEVED_SECONDS: Final = 5.0
 
 @dataclass(slots=True)
 class _Recent:
-    """The state of a key. `acknowledged_as`: the `accepted_at` that the log acknowledged first. `publishing_as`: the `accepted_at`
-    of the publishes in flight, which others reuse; None once they failed. `under_way`: how many publishes are in flight. `since`
-    and `acknowledged_at`: when it first came, and when the log acknowledged it last, by the monotonic clock."""
+    """The state of a key. `acknowledged_as`: the `accepted_at` that the log acknowledged first; `publishing_as`: that of the
+    publishes in flight, `under_way` of them, None once they failed. `since`, `acknowledged_at`: when it first came, and was
+    acknowledged last."""
 
     fingerprint: str
     since: float
@@ -92,8 +92,7 @@ class Attempt:
 
 class IdempotencyCache:
     """Looks up keyed submissions. Remembers the last `max_remembered` of this process that are not in the store yet, for ten
-    minutes, and all that are being published. A key that comes again at another process is left for the worker, which ingests only
-    the first."""
+    minutes, and all that are being published. A key that comes again at another process is left for the worker."""
 
     def __init__(self, reader: "Reader", clock: Clock, max_remembered: int) -> None:
         self._reader, self._clock, self._max_remembered = reader, clock, max_remembered
@@ -197,9 +196,8 @@ class RecentSubmissions:
         return receipts
 
     async def refusal(self, submission: NewSubmission) -> Problem | None:
-        """The refusal of a submission with the stay and guest of another that may lead to a reservation, and another body. None too
-        for a repeat, which the worker recognises. Raises `StoreUnavailable`. Considers submissions that no worker has ingested yet
-        only if this process accepted them."""
+        """The refusal of a submission with the stay and guest of another that may lead to a reservation, and another body; not of a
+        repeat. Knows those that no worker has ingested yet only from this process. Raises `StoreUnavailable`."""
         natural = submission.natural
         if natural is None or natural.stay is None or natural.stay == natural.same:
             return None

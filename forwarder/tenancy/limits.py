@@ -53,9 +53,8 @@ def read_limit(text: str) -> RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The decision about a call. `remaining`: how many more calls would be admitted now. `more_in`: whole seconds until one more
-    would be. `retry_in`: whole seconds until the refused call would be admitted; 0 if it was admitted. `shared`: the limit is the
-    workspace's."""
+    """`remaining`: how many more calls would be admitted now. `more_in`: whole seconds until one more would be. `retry_in`: until
+    the refused call would be, else 0. `shared`: the limit is the workspace's."""
 
     limit: RateLimit
     admitted: bool

@@ -312,11 +312,9 @@ MAX_DELIVERY_DAYS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """Days; None means forever, or the maximum for deliveries.
-
-    `reservation_days`: from the guest's departure (if confirmed) or the outcome until the guest's data is removed. `delivery_days`:
-    from the end of a webhook delivery until it is deleted. `dead_letter_days`: from the failure of a submission until its guest's
-    data is removed, after which its dead letter can no longer be replayed."""
+    """Days; None means forever, or the maximum for deliveries. `reservation_days`: from the departure (if confirmed) or the
+    outcome, `dead_letter_days`: from the failure, until the guest's data is removed, and no dead letter replayed. `delivery_days`:
+    from the end of a webhook delivery until it is deleted."""
 
     workspace_id: str
     reservation_days: int | None = None
@@ -356,10 +354,9 @@ class PreviousSecret:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One URL of one workspace. `types`, `account_ids`, `property_ids`: it receives only events of these types, accounts and
-    properties; None for all. `secret` is sealed. `previous`: at most `MAX_PREVIOUS_SECRETS` replaced secrets, the one that expires
-    last first; some may have expired. `headers`: the customer's own headers, sealed; `header_names`: their names. `asymmetric`:
-    whether deliveries also carry a `v1a` signature."""
+    """One URL of one workspace. It receives only events of these `types`, accounts and properties; None for all. `secret` and
+    `headers` (the customer's own) are sealed. `previous`: at most `MAX_PREVIOUS_SECRETS`, the one that expires last first; some may
+    have expired. `asymmetric`: whether deliveries also carry a `v1a` signature."""
 
     id: str
     workspace_id: str

@@ -95,10 +95,8 @@ def _embedded(address: IPv6Address) -> Sequence[IPv4Address]:
 
 
 class Resolver:
-    """`Resolve` with the machine's resolver, within 5 s; one look-up of a name at a time, shared by all who wait for it.
-
-    A name whose servers do not answer occupies a thread for long. So names that resolved the last time have their own threads, as
-    many as all others: registering many names that do not answer delays only other such names."""
+    """`Resolve` with the machine's resolver, within 5 s; one look-up of a name at a time, shared by all who wait for it. A name
+    whose servers do not answer occupies a thread for long. So names that resolved the last time have threads of their own."""
 
     def __init__(self) -> None:
         self._pending: dict[str, asyncio.Task[Sequence[str]]] = {}
