@@ -30,7 +30,6 @@ ACCEPT: Final[Parts] = (
     ("tenancy/", "admit, authenticate, limit"),
     ("checks/plausibility.py", "is it plausible"),
     ("checks/card_numbers", "card numbers in texts"),
-    ("ingress/caller_warnings.py", "card numbers in texts"),
     ("reservation/checks/", "parse, validate"),
     ("reservation/request.py", "parse, validate"),
     ("reservation/usual.py", "parse, validate"),

@@ -17,10 +17,10 @@ import structlog
 from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response, place_of
 from forwarder.ingress import message, responses
 from forwarder.ingress.bulk_items import Item, begins_array, elements, lines, looks_like_lines, read_element, read_line
-from forwarder.ingress.caller_warnings import CallerWarning
 from forwarder.ingress.message import DryRun, NewSubmission, SubmissionBuilder, Terms
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.publisher import SubmissionPublisher
+from forwarder.ingress.responses import CallerWarning
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.checks.faults import MalformedJson

@@ -17,10 +17,10 @@ from forwarder.http import messages
 from forwarder.http.messages import JSON_BODY, NO_STORE, PROBLEM_JSON, BodyFault, HttpRequest, Response
 from forwarder.http.parameters import Wait, read_wait
 from forwarder.ingress import responses
-from forwarder.ingress.caller_warnings import CallerWarning, CardTextCheck
 from forwarder.ingress.message import caller_trace
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.publisher import RecentSubmissions
+from forwarder.ingress.responses import CallerWarning, CardTextCheck
 from forwarder.observability.metrics import PUBLISH_SECONDS, submissions
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.shares import Shares

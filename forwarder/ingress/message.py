@@ -12,8 +12,14 @@ from pydantic_core import from_json, to_json
 
 from forwarder.http.messages import HttpRequest
 from forwarder.http.parameters import parameters_of
-from forwarder.ingress.caller_warnings import CallerWarning, CardTextCheck, Losses, connection_to
-from forwarder.ingress.responses import CARDS_UNAVAILABLE, implausible
+from forwarder.ingress.responses import (
+    CARDS_UNAVAILABLE,
+    CallerWarning,
+    CardTextCheck,
+    Losses,
+    connection_to,
+    implausible,
+)
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace
 from forwarder.pms.accounts import traits_of
 from forwarder.pms.port import BadOptions, Preview, Rehearsal, UnknownKind

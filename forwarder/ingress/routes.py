@@ -20,12 +20,11 @@ from forwarder.http.messages import JSON_BODY, NO_STORE, BodyFault, HttpRequest,
 from forwarder.http.parameters import Wait, read_wait, refuse_unknown
 from forwarder.ingress import message, responses
 from forwarder.ingress.bulk import BulkEndpoint
-from forwarder.ingress.caller_warnings import CardTextCheck, Losses
 from forwarder.ingress.cancel import CancelEndpoint
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.publisher import SubmissionPublisher
-from forwarder.ingress.responses import Receipt, receipt_of
+from forwarder.ingress.responses import CardTextCheck, Losses, Receipt, receipt_of
 from forwarder.observability.logging import tells_usual
 from forwarder.observability.metrics import DEFERRED, submissions
 from forwarder.reservation.checks.faults import MalformedJson

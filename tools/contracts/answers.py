@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 from forwarder.http.messages import envelope
 from forwarder.http.parameters import DEFAULT_LIMIT, FIRST, Wait
 from forwarder.ingress.bulk import Place, SafeItem, bulk_body
-from forwarder.ingress.caller_warnings import Losses
+from forwarder.ingress.responses import Losses
 from forwarder.ingress.cancel import Requested, cancellation_response
 from forwarder.ingress.message import DryRun, NewSubmission, SubmissionBuilder, dry_run
 from forwarder.ingress.responses import Receipt, receipt_response, validation_failed
