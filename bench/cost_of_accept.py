@@ -33,8 +33,8 @@ from bench.ingress_alone import ACCOUNT, BULK_PATH, HEADERS, POST_PATH, Nowhere,
 from bench.processes import output_of
 from bench.shares import ACCEPT, Shares
 from forwarder.http.server import serve
-from forwarder.ingress.responses import Losses
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
+from forwarder.ingress.responses import Losses
 from forwarder.observability.logging import configure_logging
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock

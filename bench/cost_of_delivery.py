@@ -30,8 +30,8 @@ from bench.bodies import reservation
 from bench.flows import PARTITIONS
 from bench.processes import Role, local_url, port_of, running
 from bench.shares import DELIVERY, Shares
-from forwarder.ingress.responses import Losses
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
+from forwarder.ingress.responses import Losses
 from forwarder.observability import metrics
 from forwarder.observability.logging import configure_logging
 from forwarder.pms.directory import open_directory

@@ -19,8 +19,8 @@ import uvloop
 from bench.bodies import reservation
 from bench.cpu import tree_seconds
 from bench.ingress_alone import ACCOUNT
-from forwarder.ingress.responses import Losses
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
+from forwarder.ingress.responses import Losses
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.checks.fields import read_request

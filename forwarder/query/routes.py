@@ -166,32 +166,6 @@ _POST_ALONE = messages.problem_response(
 
 
 @dataclass(frozen=True, slots=True)
-class QueryParts:
-    """`max_wait_seconds`: the longest `Prefer: wait=N`. `retry_after_seconds`: the `Retry-After` while the store is unavailable."""
-
-    access: Access
-    reader: "Reader"
-    ids: RequestIds
-    outcomes: OutcomeListener
-    clock: Clock
-    max_wait_seconds: int = 60
-    retry_after_seconds: int = 1
-
-
-def query_routes(parts: QueryParts) -> Routes:
-    """The routes of the query stage; HEAD wherever GET is."""
-    queries = _Queries(parts)
-    pages = queries.endpoint(queries.page, PARAMETERS)
-    return [
-        Route("/api/v1/vrs/submissions/{request_id}", queries.endpoint(queries.status)),
-        *(Route(path, pages) for path in _LIST_PATHS),
-        *(Route(f"{path}/", pages, include_in_schema=False) for path in _LIST_PATHS),
-        *(Route(f"/api/v1/vrs/reservations/{name}", _POST_ALONE) for name in ("booking-engine", "bulk")),
-        Route("/api/v1/vrs/reservations/{id}", queries.endpoint(queries.reservation)),
-    ]
-
-
-@dataclass(frozen=True, slots=True)
 class _Seen:
     """The submission as last read, with the revision of its last event. `duplicate_of`: the original, whose state this is."""
 
@@ -210,11 +184,18 @@ _Read = Callable[[Caller, Request], Awaitable[Response | NotModified | Problem]]
 """Reads the response for a caller, who sees one integration account."""
 
 
-class _Queries:
-    """The requests of the stage. All but `endpoint` are for authenticated callers, and raise `StoreUnavailable`."""
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """The requests of the stage, on its ports. All but `endpoint` are for authenticated callers, and raise `StoreUnavailable`.
+    `max_wait_seconds`: the longest `Prefer: wait=N`. `retry_after_seconds`: the `Retry-After` while the store is unavailable."""
 
-    def __init__(self, parts: QueryParts) -> None:
-        self._parts = parts
+    access: Access
+    reader: "Reader"
+    ids: RequestIds
+    outcomes: OutcomeListener
+    clock: Clock
+    max_wait_seconds: int = 60
+    retry_after_seconds: int = 1
 
     def endpoint(
         self, read: _Read, accepted: Collection[str] = ()
@@ -238,32 +219,30 @@ class _Queries:
             except StoreUnavailable:
                 result = _STORE_UNAVAILABLE
             if isinstance(result, Problem):
-                return messages.problem_response(result, retry_after_seconds=self._parts.retry_after_seconds)
+                return messages.problem_response(result, retry_after_seconds=self.retry_after_seconds)
             return result
 
         return respond
 
     async def _caller(self, request: Request) -> Caller | Problem:
         address, fields = messages.client_address(request.scope), messages.header_fields(request.scope)
-        caller = self._parts.access.recent(fields) or await self._parts.access.caller(fields, address)
-        if isinstance(caller, Problem):
+        caller = self.access.recent(fields) or await self.access.caller(fields, address)
+        if isinstance(caller, Problem) or (not caller.networks and _SCOPE in caller.scopes):
             return caller
-        if caller.networks or _SCOPE not in caller.scopes:
-            return forbidden(caller, _SCOPE, address) or caller
-        return caller
+        return forbidden(caller, _SCOPE, address) or caller
 
     async def page(self, caller: Caller, request: Request) -> Response | Problem:
         asked = read_page_request(parameters.parameters_of(request.scope))
         if isinstance(asked, Problem):
             return asked
-        page = await self._parts.reader.page(
+        page = await self.reader.page(
             caller.account.id, cursor=asked.cursor, limit=asked.limit, filters=asked.filters, order=asked.order
         )
         return Response(200, write_page(page, asked.limit), (NO_STORE,))
 
     async def reservation(self, caller: Caller, request: Request) -> Response | NotModified | Problem:
         reservation_id = parameters.positive(request.path_params["id"], parameters.LARGEST_ID)
-        stored = reservation_id and await self._parts.reader.reservation(caller.account.id, reservation_id)
+        stored = reservation_id and await self.reader.reservation(caller.account.id, reservation_id)
         if not stored:
             return _NO_RESERVATION
         body = messages.envelope(stored.status.success, stored.record.encode())
@@ -273,7 +252,7 @@ class _Queries:
         """The status, from the moment of acceptance. Raises `ClientDisconnect` if the client left while it waited."""
         request_id, headers = request.path_params["request_id"], messages.header_map(request.scope)
         prefer, if_none_match = headers.get("prefer"), headers.get("if-none-match")
-        wait = _NO_WAIT if prefer is None else parameters.read_wait(prefer, _NO_WAIT, self._parts.max_wait_seconds)
+        wait = _NO_WAIT if prefer is None else parameters.read_wait(prefer, _NO_WAIT, self.max_wait_seconds)
         seen = await self._look(caller, request_id) if _REQUEST_ID.fullmatch(request_id) else None
         if seen is None:
             return _NO_SUBMISSION
@@ -291,7 +270,7 @@ class _Queries:
         self, caller: Caller, request: Request, seen: _Seen, seconds: float, if_none_match: str | None
     ) -> tuple[_Seen, bool]:
         """The latest reading within `seconds`; and False if it could not wait: too many requests do, or the log is unavailable."""
-        request_id, outcomes, clock = request.path_params["request_id"], self._parts.outcomes, self._parts.clock
+        request_id, outcomes, clock = request.path_params["request_id"], self.outcomes, self.clock
         end = clock.monotonic() + seconds
         body_left, client_is_gone = True, False
 
@@ -327,13 +306,25 @@ class _Queries:
 
     async def _look(self, caller: Caller, request_id: str) -> _Seen | None:
         """The state in the store, or that of one that is not there yet: its signed identifier proves that it was accepted."""
-        stored = await self._parts.reader.submission(caller.account.id, request_id)
+        stored = await self.reader.submission(caller.account.id, request_id)
         if stored is not None:
             original = None if stored.request_id == request_id else stored.request_id
             return _Seen(write_status(stored), stored.status, stored.revision, original)
-        if self._parts.ids.vouches(caller.account.id, request_id):
+        if self.ids.vouches(caller.account.id, request_id):
             return _Seen(untaken_status(request_id), Status.PENDING, 0)
         return None
+
+
+def query_routes(queries: Queries) -> Routes:
+    """The routes of the query stage; HEAD wherever GET is."""
+    pages = queries.endpoint(queries.page, PARAMETERS)
+    return [
+        Route("/api/v1/vrs/submissions/{request_id}", queries.endpoint(queries.status)),
+        *(Route(path, pages) for path in _LIST_PATHS),
+        *(Route(f"{path}/", pages, include_in_schema=False) for path in _LIST_PATHS),
+        *(Route(f"/api/v1/vrs/reservations/{name}", _POST_ALONE) for name in ("booking-engine", "bulk")),
+        Route("/api/v1/vrs/reservations/{id}", queries.endpoint(queries.reservation)),
+    ]
 
 
 # The status, as `GET /api/v1/vrs/submissions/{requestId}` shows it. `success` describes the submission, not the request: a client

@@ -449,7 +449,7 @@ MUTANTS: Final = (
         "others-can-read",
         "A submission of one workspace can be read by another.",
         "forwarder/query/routes.py",
-        "        if self._parts.ids.vouches(caller.account.id, request_id):",
+        "        if self.ids.vouches(caller.account.id, request_id):",
         "        if request_id:",
         ("ReadAsAnother",),
     ),

@@ -30,7 +30,7 @@ from forwarder.pms.http.response import NoResponse, NotSent, Response, connectio
 from forwarder.pms.port import LEASE_LOST, AccountConnection
 from forwarder.pms.registry import registered
 from forwarder.pms.rehearsal import Previews
-from forwarder.query.routes import QueryParts, query_routes
+from forwarder.query.routes import Queries, query_routes
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.engine import identity_of
 from forwarder.store.lists.reader import Reader
@@ -197,7 +197,7 @@ class Door:
             admission=admission,
             settings=IngressSettings(),
         )
-        query = QueryParts(access, reader, world.ids, outcomes, process.clock)
+        query = Queries(access, reader, world.ids, outcomes, process.clock)
         self.app = HttpApp([*ingress_routes(ingress), *query_routes(query)], process.clock, admission=admission)
         _ = process.spawn(outcomes.run())
 

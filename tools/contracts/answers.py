@@ -10,10 +10,9 @@ from pydantic_core import from_json, to_json
 from forwarder.http.messages import envelope
 from forwarder.http.parameters import DEFAULT_LIMIT, FIRST, Wait
 from forwarder.ingress.bulk import Place, SafeItem, bulk_body
-from forwarder.ingress.responses import Losses
 from forwarder.ingress.cancel import Requested, cancellation_response
 from forwarder.ingress.message import DryRun, NewSubmission, SubmissionBuilder, dry_run
-from forwarder.ingress.responses import Receipt, receipt_response, validation_failed
+from forwarder.ingress.responses import Losses, Receipt, receipt_response, validation_failed
 from forwarder.notifier.api import delivery_json, endpoint_json
 from forwarder.notifier.posting import TEST_EVENT, body_of, decode_event
 from forwarder.pms.rehearsal import Previews

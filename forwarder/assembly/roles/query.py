@@ -14,7 +14,7 @@ from forwarder.assembly.roles.role import (
 from forwarder.http.contract import contract_routes
 from forwarder.http.messages import Routes
 from forwarder.process.supervision import Stop
-from forwarder.query.routes import QueryParts, query_routes
+from forwarder.query.routes import Queries, query_routes
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import Reader
 from forwarder.topics.outcomes import OutcomeListener
@@ -35,5 +35,5 @@ async def run_query(settings: Settings, listening: Listening, stop: Stop) -> Non
 async def open_query(backend: Backend, outcomes: OutcomeListener) -> Routes:
     """The routes of the query stage."""
     ids, longest = await backend.request_ids(), backend.settings.environment.max_wait_seconds
-    parts = QueryParts(backend.access, Reader(backend.engine), ids, outcomes, backend.clock, longest)
+    parts = Queries(backend.access, Reader(backend.engine), ids, outcomes, backend.clock, longest)
     return query_routes(parts)

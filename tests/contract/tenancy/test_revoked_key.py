@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.http.server import HttpApp
-from forwarder.query.routes import QueryParts, query_routes
+from forwarder.query.routes import Queries, query_routes
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.reader import Reader
 from forwarder.tenancy.access import Access
@@ -40,7 +40,7 @@ async def query(engine: AsyncEngine, clock: ManualClock) -> AsyncIterator[httpx.
     """The query stage, with its caches as they are in a deployment."""
     outcomes = OutcomeListener(MemoryLog(clock).tail("reservations.results"), clock, max_waiting=1)
     directory = SqlDirectory(engine, clock)
-    parts = QueryParts(Access(directory, clock), Reader(engine), RequestIds(b"0123456789abcdef"), outcomes, clock)
+    parts = Queries(Access(directory, clock), Reader(engine), RequestIds(b"0123456789abcdef"), outcomes, clock)
     transport = httpx.ASGITransport(HttpApp(query_routes(parts), clock))
     async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
         yield client

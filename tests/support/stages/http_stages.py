@@ -20,7 +20,7 @@ from forwarder.notifier.webhooks import Webhooks
 from forwarder.oversight.audit import Audit
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import iso
-from forwarder.query.routes import QueryParts, query_routes
+from forwarder.query.routes import Queries, query_routes
 from forwarder.reservation.cancellation import Cancellation
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
@@ -127,7 +127,7 @@ class Stages:
             admission=admission,
             settings=settings,
         )
-        query = QueryParts(self.access, self.reader, self.ids, self.outcomes, self.clock)
+        query = Queries(self.access, self.reader, self.ids, self.outcomes, self.clock)
         self.endpoints, self.deliveries = MemoryEndpoints("alpha", "beta"), MemoryDeliveries()
         webhooks = Webhooks(
             self.endpoints, self.deliveries, sealer_of(SECRET), named_hosts(), self.clock, ingress.audit
