@@ -50,7 +50,7 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import Keyring, Secret, SecretUnsealer, sealer_of, with_credential
+from forwarder.tenancy.sealing import Keyring, Secret, with_credential
 from forwarder.tenancy.sql.secrets import SealingKeys
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
@@ -195,7 +195,8 @@ async def _worker(
     topics, stop, clock = Topics(f"cost.{secrets.token_hex(4)}."), asyncio.Event(), SystemClock()
     rate, concurrency = arguments.rate, arguments.concurrency
     account = Account(_ACCOUNT, _WORKSPACE, "generic", pms_url, "", concurrency=concurrency, rate_per_second=rate)
-    account = with_credential(account, "secret", sealer_of(_SECRET))
+    keyring = Keyring([Secret.from_text(_SECRET)])
+    account = with_credential(account, "secret", keyring)
     async with AsyncExitStack() as stack:
         log = KafkaLog(kafka)
         async with log.admin() as admin:
@@ -208,7 +209,7 @@ async def _worker(
             publisher=publisher,
             recorder=Recorder(engine),
             directory=OneAccount(account),
-            unsealer=SecretUnsealer([_SECRET]),
+            unsealer=keyring,
             pms=await stack.enter_async_context(open_directory(clock)),
             clock=clock,
             settings=WorkerSettings(),

@@ -162,19 +162,6 @@ class KeyPairUnsealer:
         return str(text)
 
 
-class SecretUnsealer(KeyPairUnsealer):
-    """For the holder of whole secrets: the present one, and earlier ones."""
-
-    def __init__(self, secrets: Sequence[str]) -> None:
-        known = [Secret.from_text(secret) for secret in secrets]
-        super().__init__(pair for secret in known for pair in (secret.accounts, secret.webhooks))
-
-
-def sealer_of(secret: str) -> PublicKeySealer:
-    """A sealer of accounts' credentials and grants, for the holder of `secret`."""
-    return PublicKeySealer(Secret.from_text(secret).accounts.public_key)
-
-
 class UnknownSecret(RuntimeError):
     """This process has a secret that its deployment does not know, or lacks one that it needs."""
 

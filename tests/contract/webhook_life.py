@@ -22,12 +22,12 @@ from forwarder.store.deployment import BacklogReader
 from forwarder.store.retention import GuestStore
 from forwarder.store.tables import webhook_deliveries
 from forwarder.tenancy.port import MAX_DELIVERY_DAYS
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.port import Log, Topics
 from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock
 from tests.support.memory.webhooks import MemoryEndpoints, public_targets
+from tests.support.sealing import keyring_of
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class Process:
             Topics(),
             machine.queue,
             machine.registry,
-            SecretUnsealer([SECRET]),
+            keyring_of(SECRET),
             machine.endpoints,
             machine.clock,
             SETTINGS,
@@ -129,7 +129,7 @@ class WebhookLife(RuleBasedStateMachine):
         self._webhooks = Webhooks(
             self.registry,
             self.log,
-            sealer_of(SECRET),
+            keyring_of(SECRET),
             public_targets(),
             self.clock,
             memory_audit(self.clock),

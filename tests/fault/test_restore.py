@@ -38,7 +38,7 @@ from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of, with_credential
+from forwarder.tenancy.sealing import with_credential
 from forwarder.topics.codec import decode_data
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.reading import read_to_end
@@ -46,6 +46,7 @@ from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
 from tests.support.backends import Backend, slow_on
 from tests.support.log.signers import SIGNER
+from tests.support.sealing import keyring_of
 from tests.support.store.audited import audit_on
 from tests.support.worker.cards import card_parts
 from tests.support.worker.worker_bench import SECRET, SETTINGS, fresh, message_of
@@ -112,7 +113,7 @@ class PmsOfAccount:
 class Accounts:
     def __init__(self) -> None:
         self._known = {
-            each: with_credential(Account(each, "demo", "generic", "https://pms.test", ""), "token", sealer_of(SECRET))
+            each: with_credential(Account(each, "demo", "generic", "https://pms.test", ""), "token", keyring_of(SECRET))
             for each in ACCOUNTS
         }
 
@@ -168,7 +169,7 @@ class House:
                 publisher=publisher,
                 recorder=Recorder(engine),
                 directory=Accounts(),
-                unsealer=SecretUnsealer([SECRET]),
+                unsealer=keyring_of(SECRET),
                 pms=self.pmss,
                 clock=self.clock,
                 settings=settings or HOUSE_SETTINGS,

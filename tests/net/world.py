@@ -41,7 +41,7 @@ from forwarder.store.submissions.repairs import Places, StoreRecovery
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import ALL_SCOPES, Account, ApiKey, Sealer, TenancyUnavailable
-from forwarder.tenancy.sealing import SecretUnsealer, of_credential, sealer_of, with_credential
+from forwarder.tenancy.sealing import of_credential, with_credential
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import CacheTimes
 from forwarder.topics.codec import decode_data, header, is_conflict, is_duplicate, is_outcome, subject
@@ -60,6 +60,7 @@ from tests.net.worlds.process import Crash, HostClock, Process, own_tasks
 from tests.net.worlds.store import Store
 from tests.net.worlds.virtual_time import VirtualTimeLoop, unexpected
 from tests.support.memory.audit import memory_audit
+from tests.support.sealing import keyring_of
 from tests.support.worker.cards import OneSealingKey, card_parts
 
 DOORS: Final = 2
@@ -98,7 +99,7 @@ class AccountTable:
         for name, workspace in ACCOUNTS.items():
             own = {"options": SHAPES[shapes[name]], "duplicate_window_seconds": 24 * 3600, **settings}
             account = Account(name, workspace, "generic", f"https://{name}.pms.test", **own)
-            self.known[name] = with_credential(account, f"token-of-{name}", sealer_of(_SECRET))
+            self.known[name] = with_credential(account, f"token-of-{name}", keyring_of(_SECRET))
 
     async def accounts(self) -> Sequence[Account]:
         return list(self.known.values())
@@ -318,7 +319,7 @@ class World:
                 publisher=log,
                 recorder=self.store.recorder(process, host, self.log.ownership),
                 directory=self.accounts,
-                unsealer=SecretUnsealer([_SECRET]),
+                unsealer=keyring_of(_SECRET),
                 pms=pms,
                 clock=process.clock,
                 settings=_SETTINGS,
@@ -564,10 +565,10 @@ class World:
         options = settings.pop("options", None)
         if credential is None and (options is not None or "base_url" in settings):
             present = self.accounts.known[account_id]
-            credential = SecretUnsealer([_SECRET]).open_text(present.credential, of_credential(present))
+            credential = keyring_of(_SECRET).open_text(present.credential, of_credential(present))
 
         async def sealer() -> Sealer:
-            return sealer_of(_SECRET)
+            return keyring_of(_SECRET)
 
         changing = Accounts(cast("TenancyAdmin", self.accounts), sealer, clock=self.aside.clock)
         self.operate(

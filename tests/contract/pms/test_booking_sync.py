@@ -16,9 +16,9 @@ from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred
 from forwarder.simulator.kinds.booking_sync_oauth import LIFE
 from forwarder.simulator.world import World
 from forwarder.store.engine import Engine
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.secrets import SqlGrants
 from tests.support.memory.clock import ManualClock
+from tests.support.sealing import keyring_of
 from tests.support.simulator.server import CARD, Simulator, booking, running_simulator
 
 SECRET = "the secret of the tests"
@@ -63,7 +63,7 @@ def plain(simulator: Simulator, directory: PmsDirectory) -> Pms:
 
 async def test_all_processes_share_one_rotating_grant(simulator: Simulator, clock: ManualClock, engine: Engine) -> None:
     keepers = [
-        SharedGrantKeeper(SqlGrants(engine, sealer_of(SECRET), SecretUnsealer([SECRET])), SystemClock(), TURNS)
+        SharedGrantKeeper(SqlGrants(engine, keyring_of(SECRET), keyring_of(SECRET)), SystemClock(), TURNS)
         for _ in range(3)
     ]
     async with (
@@ -84,7 +84,7 @@ async def test_all_processes_share_one_rotating_grant(simulator: Simulator, cloc
         await book_all(200)
         await clock.advance(LIFE.total_seconds())
         await book_all(300)
-    rows = SqlGrants(engine, sealer_of(SECRET), SecretUnsealer([SECRET]))
+    rows = SqlGrants(engine, keyring_of(SECRET), keyring_of(SECRET))
     kept = await rows.read("acme", credential_digest(OAUTH))
     assert kept is not None
     assert (kept.version, kept.claim) == (3, None)

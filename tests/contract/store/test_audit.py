@@ -20,12 +20,12 @@ from forwarder.store.submissions.repairs import Repairs
 from forwarder.store.tables import audit as table
 from forwarder.store.tables import audit_head
 from forwarder.tenancy.port import Account, NotKnown, RateLimit, Scope, TenancyUnavailable, UnknownAccount
-from forwarder.tenancy.sealing import sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.database import api_keys
 from forwarder.tenancy.sql.endpoints import Endpoints
 from tests.support.memory.clock import ManualClock
 from tests.support.memory.webhooks import public_targets
+from tests.support.sealing import keyring_of
 
 ANNA = Actor("operator", "anna", "host-1")
 EVERY = AuditFilter()
@@ -90,7 +90,9 @@ async def test_a_change_of_terms_says_what_they_were(
     changed = await tenancy.change_key(key.id, name="Theirs", scopes=frozenset[Scope]({"read", "submit"}))
     await tenancy.set_policy("ws-1", reservation_days=30)
     await tenancy.set_policy("ws-1", reservation_days=None)
-    hooks = Webhooks(Endpoints(engine), Deliveries(engine), sealer_of("secret"), public_targets(), ManualClock(), audit)
+    hooks = Webhooks(
+        Endpoints(engine), Deliveries(engine), keyring_of("secret"), public_targets(), ManualClock(), audit
+    )
     hook, _ = await hooks.add("ws-1", "https://a.example/secret", types=["reservation.failed.v1"])
     await hooks.change(hook.id, workspace_id="ws-1", url="https://b.example/hush", headers={"X-Key": "hidden"})
     with pytest.raises(UnknownAccount):

@@ -13,8 +13,8 @@ from forwarder.pms.auth import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.port import Grant
 from forwarder.process.clock import SystemClock
 from forwarder.store.engine import open_engine
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.secrets import SqlGrants
+from tests.support.sealing import keyring_of
 
 ACCOUNT, CREDENTIAL, FIRST = "acc-1", "the credential", "first-refresh-token"
 TURNS = RenewalTimes(wait_seconds=8.0, ask_seconds=2.0, overtake_seconds=3.0, pause_seconds=0.02)
@@ -34,7 +34,7 @@ async def ask(client: httpx.AsyncClient, latest: Grant | None) -> Grant:
 
 async def main(database_url: str, address: str, secret: str) -> None:
     engine = open_engine(database_url)
-    rows = SqlGrants(engine, sealer_of(secret), SecretUnsealer([secret]))
+    rows = SqlGrants(engine, keyring_of(secret), keyring_of(secret))
     grants = SharedGrantKeeper(rows, SystemClock(), TURNS).under(CREDENTIAL)
     async with httpx.AsyncClient(base_url=address) as client:
         while True:

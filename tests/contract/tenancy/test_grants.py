@@ -16,12 +16,12 @@ from forwarder.pms.port import Grant, GrantsUnavailable
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.secrets import SqlGrants
 from tests.contract.tenancy.authorization_server import RotatingServer
 from tests.support.backends import slow_on
 from tests.support.memory.clock import ManualClock
+from tests.support.sealing import keyring_of
 from tests.support.simulator.server import running_simulator
 from tests.support.store.stored import NOBODY_LISTENS
 
@@ -41,7 +41,7 @@ async def other_engine(migrated_url: str) -> AsyncIterator[AsyncEngine]:
 
 
 def keeper(engine: AsyncEngine, clock: Clock | None = None, *, secret: str = SECRET) -> SharedGrantKeeper:
-    rows = SqlGrants(engine, sealer_of(secret), SecretUnsealer([secret]))
+    rows = SqlGrants(engine, keyring_of(secret), keyring_of(secret))
     times = TURNS if clock is None else ELAPSING_TURNS
     return SharedGrantKeeper(rows, clock or SystemClock(), times)
 
@@ -146,7 +146,7 @@ async def dead_claim(engine: AsyncEngine, server: RotatingServer) -> Grant:
     """A grant, and the claim of a process that died when the server had answered and nothing was kept."""
     used = await grants_of(engine).renew("acc-1", None, server.ask)
     server.use(used)
-    rows = SqlGrants(engine, sealer_of(SECRET), SecretUnsealer([SECRET]))
+    rows = SqlGrants(engine, keyring_of(SECRET), keyring_of(SECRET))
     digest = credential_digest(CREDENTIAL)
     assert await rows.claim("acc-1", digest, "a dead process", seen=1, seen_claim=None) == 1
     await server.ask(used)
@@ -199,7 +199,7 @@ async def _overtaking(_latest: Grant | None) -> Grant:
 
 
 async def test_a_refused_claimant_that_was_overtaken_takes_what_the_other_kept(engine: AsyncEngine) -> None:
-    server, rows = RotatingServer(), SqlGrants(engine, sealer_of(SECRET), SecretUnsealer([SECRET]))
+    server, rows = RotatingServer(), SqlGrants(engine, keyring_of(SECRET), keyring_of(SECRET))
     grants = grants_of(engine)
     used = await grants.renew("acc-1", None, server.ask)
     newer = await _overtaking(used)
@@ -259,7 +259,7 @@ async def test_what_could_not_be_kept_is_kept_later_and_nobody_asked_again(
     engine: AsyncEngine, other_engine: AsyncEngine
 ) -> None:
     server = RotatingServer(strict=True)
-    rows = FailsToStoreOnce(engine, sealer_of(SECRET), SecretUnsealer([SECRET]))
+    rows = FailsToStoreOnce(engine, keyring_of(SECRET), keyring_of(SECRET))
     grants = SharedGrantKeeper(rows, SystemClock(), TURNS).under(CREDENTIAL)
     with pytest.raises(GrantsUnavailable):
         await grants.renew("acc-1", None, server.ask)

@@ -17,7 +17,6 @@ from forwarder.tenancy.sealing import (
     PublicKeySealer,
     Secret,
     SecretState,
-    SecretUnsealer,
     UnknownSecret,
     of_client_key,
     of_credential,
@@ -29,6 +28,7 @@ from forwarder.tenancy.sealing import (
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.tenancy.sql.secrets import NoSecretYet, SqlGrants, SqlSealed, SqlSecrets
+from tests.support.sealing import keyring_of
 
 HOOK = "https://hook.example"
 OLD_TEXT, NEW_TEXT = "the first of the secrets", "the second of the secrets"
@@ -174,7 +174,7 @@ async def _seal_something(engine: AsyncEngine) -> None:
 
 
 async def _all_opens_with(engine: AsyncEngine, secret: str) -> None:
-    unsealer = SecretUnsealer([secret])
+    unsealer = keyring_of(secret)
     [account] = await TenancyAdmin(engine).accounts()
     assert unsealer.open_text(account.credential, of_credential(ACCOUNT)) == "credential"
     assert account.client_key is not None

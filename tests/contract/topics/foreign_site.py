@@ -22,7 +22,6 @@ from forwarder.store.engine import open_engine
 from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener
@@ -32,6 +31,7 @@ from forwarder.worker.parts import WorkerParts
 from forwarder.worker.service import Worker
 from tests.support.log.signers import TRUSTING
 from tests.support.memory.webhooks import MemorySender, public_targets
+from tests.support.sealing import keyring_of
 from tests.support.store.audited import audit_on
 from tests.support.worker.cards import card_parts
 from tests.support.worker.worker_bench import SECRET, SETTINGS, Accounts, Pms, fresh, message_of
@@ -143,7 +143,7 @@ async def foreign_site(
         publisher = await stack.enter_async_context(log.publisher())
         outcomes = OutcomeListener(await stack.enter_async_context(log.tail(topics.results)), clock)
         site = ForeignSite(publisher, topics, engine, outcomes, signer)
-        unsealer, recorder, pms = SecretUnsealer([SECRET]), Recorder(engine), Pms()
+        unsealer, recorder, pms = keyring_of(SECRET), Recorder(engine), Pms()
         worker = WorkerParts(
             log,
             topics,
@@ -167,7 +167,7 @@ async def foreign_site(
         hooks = Webhooks(
             endpoints,
             Deliveries(engine),
-            sealer_of(SECRET),
+            keyring_of(SECRET),
             public_targets(),
             clock,
             audit_on(engine, clock),

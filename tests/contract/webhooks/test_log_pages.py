@@ -16,11 +16,11 @@ from forwarder.store.delivery_queue import Deliveries
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import ALL_SCOPES
-from forwarder.tenancy.sealing import sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import SqlDirectory
 from forwarder.tenancy.sql.endpoints import Endpoints
 from tests.support.memory.named_hosts import named_hosts
+from tests.support.sealing import keyring_of
 from tests.support.store.audited import audit_on
 
 PATH = "/api/v1/vrs/webhooks"
@@ -34,7 +34,7 @@ async def client(engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
     registry = TenancyAdmin(engine)
     await registry.add_workspace("alpha")
     _, token = await registry.add_key("alpha", scopes=ALL_SCOPES)
-    hooks = Webhooks(Endpoints(engine), log, sealer_of("a secret"), named_hosts(), clock, audit_on(engine, clock))
+    hooks = Webhooks(Endpoints(engine), log, keyring_of("a secret"), named_hosts(), clock, audit_on(engine, clock))
     parts = WebhookApiParts(Access(SqlDirectory(engine, clock), clock), hooks, RateLimits(clock))
     app = HttpApp(webhook_routes(parts), clock)
     headers = {"Authorization": f"Bearer {token}", "workspaceId": "alpha"}

@@ -20,10 +20,11 @@ from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.reservation.evidence import ANOTHER_PMS
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import SecretUnsealer, of_client_key, of_credential
+from forwarder.tenancy.sealing import Keyring, of_client_key, of_credential
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import CacheTimes
 from tests.support.backends import missing
+from tests.support.sealing import keyring_of
 from tools.servers.certificates import Authority
 from tools.servers.ladder import Unavailable
 
@@ -105,8 +106,8 @@ def stored(command: Command) -> Account:
     return asyncio.run(read())
 
 
-def unsealer(command: Command) -> SecretUnsealer:
-    return SecretUnsealer([secret_in(command.directory / ".forwarder")])
+def unsealer(command: Command) -> Keyring:
+    return keyring_of(secret_in(command.directory / ".forwarder"))
 
 
 def credential(command: Command) -> str:

@@ -14,9 +14,10 @@ from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Endpoint
-from forwarder.tenancy.sealing import SecretUnsealer, of_webhook_secret
+from forwarder.tenancy.sealing import of_webhook_secret
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.webhooks.port import public_key
+from tests.support.sealing import keyring_of
 
 URL = "https://127.0.0.1:9/in"
 
@@ -69,7 +70,7 @@ def kept(directory: Path, endpoint_id: str) -> Endpoint:
 
 
 def test_a_webhook_from_its_beginning_to_its_end(webhook: Command, tmp_path: Path) -> None:
-    unsealer = SecretUnsealer([secret_in(tmp_path)])
+    unsealer = keyring_of(secret_in(tmp_path))
     made = webhook("add", URL, "--workspace", "acme", "--type", "reservation.confirmed.v1", "--json").data
     hook, secret = made["id"], made.pop("secret")
     assert made.pop("publicKey") == public_key(secret)

@@ -9,7 +9,6 @@ from pydantic_core import from_json
 from forwarder.notifier.posting import TEST_EVENT, decode_event
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.reservation.record import RESULT_TYPES
-from forwarder.tenancy.sealing import sealer_of
 from forwarder.webhooks.port import new_secret, signed_headers
 from tests.support.cases import for_each
 from tests.support.contracts.http_contract import HttpContract
@@ -17,6 +16,7 @@ from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock
 from tests.support.memory.named_hosts import named_hosts
 from tests.support.memory.webhooks import MemoryDeliveries, MemoryEndpoints
+from tests.support.sealing import keyring_of
 from tools.contracts.messages import result_messages
 from tools.contracts.openapi import openapi
 
@@ -51,7 +51,7 @@ async def test_a_test_is_posted_as_described() -> None:
     hooks = Webhooks(
         endpoints,
         deliveries,
-        sealer_of("a secret"),
+        keyring_of("a secret"),
         named_hosts(),
         ManualClock(),
         memory_audit(ManualClock()),

@@ -19,10 +19,11 @@ from forwarder.reservation.submission import is_test, live_account_id, shadow_id
 from forwarder.simulator.sites import SITES
 from forwarder.tenancy.access import Access, Caller
 from forwarder.tenancy.port import Account, ApiKey
-from forwarder.tenancy.sealing import SecretUnsealer, of_credential, sealer_of
+from forwarder.tenancy.sealing import of_credential
 from forwarder.topics.codec import encode_result, header
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
+from tests.support.sealing import keyring_of
 from tests.support.stages.http_stages import (
     BOOKING_ENGINE_PATH,
     BULK_PATH,
@@ -40,7 +41,7 @@ REAL = Account(
     "ws-1",
     "booking-sync",
     "https://www.bookingsync.com/api/v3",
-    sealer_of(SECRET).seal_text("the-real-credential", "the account"),
+    keyring_of(SECRET).seal_text("the-real-credential", "the account"),
     concurrency=3,
     rate_per_second=1.5,
     deadline_seconds=3600,
@@ -90,10 +91,10 @@ def test_a_shadow_is_told_by_its_identifier() -> None:
 
 
 def test_a_shadow_has_nothing_of_the_account_but_kind_workspace_deadline_and_checks() -> None:
-    shadow = shadows("http://sim.test/simulator", sealer_of(SECRET).seal_text)(REAL)
+    shadow = shadows("http://sim.test/simulator", keyring_of(SECRET).seal_text)(REAL)
     assert (shadow.id, shadow.workspace_id, shadow.kind) == ("test~acc-1", "ws-1", "booking-sync")
     assert shadow.base_url == "http://sim.test/simulator/test~acc-1/booking-sync/api/v3"
-    assert SecretUnsealer([SECRET]).open_text(shadow.credential, of_credential(shadow)) == "a-simulated-credential"
+    assert keyring_of(SECRET).open_text(shadow.credential, of_credential(shadow)) == "a-simulated-credential"
     assert not shadow.options
     assert shadow.skipped_checks == ("past-arrival",)
     assert (shadow.concurrency, shadow.rate_per_second, shadow.deadline_seconds, shadow.paused) == (
@@ -107,7 +108,7 @@ def test_a_shadow_has_nothing_of_the_account_but_kind_workspace_deadline_and_che
 
 
 def test_a_shadow_stays_the_same_one() -> None:
-    shadow_of = shadows("http://sim.test", sealer_of(SECRET).seal_text)
+    shadow_of = shadows("http://sim.test", keyring_of(SECRET).seal_text)
     assert shadow_of(REAL) == shadow_of(replace(REAL, paused=False, credential="another"))
 
 

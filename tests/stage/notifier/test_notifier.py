@@ -17,11 +17,12 @@ from forwarder.notifier.webhooks import EndpointDisabled, HeadersNeeded, Unknown
 from forwarder.observability.exposition import registry
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.sealing import SecretUnsealer, of_webhook_secret, sealer_of
+from forwarder.tenancy.sealing import of_webhook_secret
 from forwarder.topics.port import ConsumedMessage, Message
 from forwarder.webhooks.addresses import AddressRule, ResolvedTargets
 from forwarder.webhooks.port import BadTarget, EndpointResponse, NoResponse
 from tests.support.memory.clock import settle
+from tests.support.sealing import keyring_of
 from tests.support.stages.notifier_parts import SECRET, Hooks, url
 from tools.contracts.messages import result_messages
 
@@ -397,7 +398,7 @@ async def test_a_secret_that_cannot_be_opened_costs_no_tries(hooks: Hooks) -> No
     endpoint_id = await hooks.add("sealed")
     await hooks.endpoints.rotate(
         endpoint_id,
-        sealer_of("another deployment's").seal_text("x", of_webhook_secret(endpoint_id)),
+        keyring_of("another deployment's").seal_text("x", of_webhook_secret(endpoint_id)),
         previous_until=None,
     )
     await hooks.queued(endpoint_id, 1)
@@ -596,7 +597,7 @@ async def test_a_secret_is_kept_sealed(hooks: Hooks) -> None:
     endpoint, secret = await hooks.webhooks.add("ws-1", url("a"))
     assert secret not in repr(endpoint)
     assert secret not in str([endpoint.secret, endpoint.previous])
-    assert SecretUnsealer([SECRET]).open_text(endpoint.secret, of_webhook_secret(endpoint.id)) == secret
+    assert keyring_of(SECRET).open_text(endpoint.secret, of_webhook_secret(endpoint.id)) == secret
 
 
 @pytest.mark.parametrize("meanwhile", [{"description": "ours"}, {"headers": {"X-Tenant": "7"}}])

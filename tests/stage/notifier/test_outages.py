@@ -8,9 +8,10 @@ import pytest
 
 from forwarder.notifier.posting import PAUSES, RETRY_FOR, NotifierSettings
 from forwarder.store.deliveries import DeliveryStatus
-from forwarder.tenancy.sealing import of_webhook_secret, sealer_of
+from forwarder.tenancy.sealing import of_webhook_secret
 from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.memory.clock import settle
+from tests.support.sealing import keyring_of
 from tests.support.stages.notifier_parts import SECRET, Hooks, url
 
 DAY = 24 * 60 * 60.0
@@ -110,12 +111,12 @@ async def test_a_secret_that_could_not_be_opened_for_days_is_no_failure_of_the_e
     await hooks.sweep()
     await hooks.endpoints.rotate(
         endpoint_id,
-        sealer_of("another deployment's").seal_text("x", of_webhook_secret(endpoint_id)),
+        keyring_of("another deployment's").seal_text("x", of_webhook_secret(endpoint_id)),
         previous_until=None,
     )
     await hooks.work(4)
     await hooks.endpoints.rotate(
-        endpoint_id, sealer_of(SECRET).seal_text("whsec_eA==", of_webhook_secret(endpoint_id)), previous_until=None
+        endpoint_id, keyring_of(SECRET).seal_text("whsec_eA==", of_webhook_secret(endpoint_id)), previous_until=None
     )
     await hooks.work(0.02)
     assert hooks.statuses(endpoint_id) == [DeliveryStatus.PENDING]

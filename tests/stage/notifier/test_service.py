@@ -22,13 +22,13 @@ from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, NewDeliver
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.engine import identity_of, open_engine
 from forwarder.store.tables import webhook_deliveries
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Message, Publisher, Topics
 from forwarder.webhooks.port import PostResult
 from tests.support.memory.webhooks import MemorySender, public_targets
+from tests.support.sealing import keyring_of
 from tests.support.store.audited import audit_on
 from tools.contracts.examples import WORKSPACE_ID
 from tools.contracts.messages import result_messages
@@ -83,12 +83,12 @@ async def bench(data_dir: Path) -> AsyncIterator[Bench]:
             await admin.create(dict.fromkeys(TOPICS.all(), 1))
         publisher = await stack.enter_async_context(log.publisher())
         settings = NotifierSettings(post_seconds=0.5, sweep_seconds=0.05, intake_wait_seconds=0.05, grace_seconds=5)
-        unsealer = SecretUnsealer([SECRET])
+        unsealer = keyring_of(SECRET)
         parts = NotifierParts(log, TOPICS, Deliveries(engine), endpoints, unsealer, sender, clock, settings)
         webhooks = Webhooks(
             endpoints,
             Deliveries(engine),
-            sealer_of(SECRET),
+            keyring_of(SECRET),
             public_targets(),
             clock,
             audit_on(engine, clock),

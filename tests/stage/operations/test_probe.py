@@ -10,17 +10,18 @@ from forwarder.pms.accounts import connection_of
 from forwarder.pms.directory import open_directory
 from forwarder.process.clock import SystemClock
 from forwarder.tenancy.port import Account, Unsealer
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of, with_credential
+from forwarder.tenancy.sealing import with_credential
 from tests.support.memory.audit import memory_audit
+from tests.support.sealing import keyring_of
 from tests.support.simulator.server import running_simulator
 from tests.support.worker.works import account
 
 SECRET = "a secret of a test's own"
-UNSEALER = SecretUnsealer([SECRET])
+UNSEALER = keyring_of(SECRET)
 
 
 def at(base_url: str) -> Account:
-    return with_credential(replace(account(), base_url=base_url), "credential", sealer_of(SECRET))
+    return with_credential(replace(account(), base_url=base_url), "credential", keyring_of(SECRET))
 
 
 @asynccontextmanager

@@ -53,7 +53,6 @@ from forwarder.store.tables import outbox, reservations
 from forwarder.tenancy.access import KeyUses, write_uses
 from forwarder.tenancy.limits import RateLimits, exchange_usage
 from forwarder.tenancy.port import RateLimit, RetentionPolicy
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import SqlKeyUses, SqlUsage
 from forwarder.tenancy.sql.endpoints import Endpoints
@@ -73,6 +72,7 @@ from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
 from tests.support.memory.webhooks import MemorySender, public_targets
 from tests.support.profile import some
+from tests.support.sealing import keyring_of
 from tests.support.store.audited import audit_on
 from tests.support.store.engines import sqlite_engine
 from tests.support.worker.worker_bench import (
@@ -639,14 +639,14 @@ async def _notified(ten: Ten, injected: Injected, met: Callable[[list[str]], obj
     hooks = Webhooks(
         endpoints,
         Deliveries(ten.engine),
-        sealer_of("a secret"),
+        keyring_of("a secret"),
         public_targets(),
         clock,
         audit_on(ten.engine, clock),
     )
     await hooks.add(WORKSPACE_ID, url)
     settings = NotifierSettings(sweep_seconds=0.05, intake_wait_seconds=0.05, grace_seconds=5, max_backoff_seconds=0.1)
-    queue, unsealer, stop = Deliveries(ten.engine), SecretUnsealer(["a secret"]), asyncio.Event()
+    queue, unsealer, stop = Deliveries(ten.engine), keyring_of("a secret"), asyncio.Event()
     async with log.admin() as admin, log.publisher() as publisher:
         await admin.create(dict.fromkeys(TOPICS.all(), 1))
         parts = NotifierParts(log, TOPICS, queue, endpoints, unsealer, sender, clock, settings)

@@ -9,16 +9,9 @@ import pytest
 from forwarder.settings import BadSettings
 from forwarder.settings.reading import read_keys, secret_lines
 from forwarder.tenancy.port import Account, CannotOpen, NotBound
-from forwarder.tenancy.sealing import (
-    KeyPairUnsealer,
-    NotTrusted,
-    PublicKeySealer,
-    Secret,
-    SecretUnsealer,
-    of_credential,
-    sealer_of,
-)
+from forwarder.tenancy.sealing import KeyPairUnsealer, NotTrusted, PublicKeySealer, Secret, of_credential
 from tests.support.cases import for_each
+from tests.support.sealing import keyring_of
 
 SECRET = "a secret that nobody can guess"
 OLD_SECRET = "the secret before that one"
@@ -30,19 +23,19 @@ ACCOUNT = Account(
 
 @pytest.mark.parametrize("text", ["", "s3cret", '{"token": "é\N{GRINNING FACE}"}', "x" * 10_000])
 def test_a_sealed_text_is_opened_whole(text: str) -> None:
-    assert SecretUnsealer([SECRET]).open_text(sealer_of(SECRET).seal_text(text, BOUND), BOUND) == text
+    assert keyring_of(SECRET).open_text(keyring_of(SECRET).seal_text(text, BOUND), BOUND) == text
 
 
 def test_the_same_text_never_seals_alike_and_does_not_show() -> None:
-    one, other = (sealer_of(SECRET).seal_text("credential", BOUND) for _ in range(2))
+    one, other = (keyring_of(SECRET).seal_text("credential", BOUND) for _ in range(2))
     assert one != other
     assert b"credential" not in base64.b64decode(one.partition(".")[2])
 
 
 def test_what_is_opened_as_something_else_is_refused_and_not_told() -> None:
-    sealed = sealer_of(SECRET).seal_text("credential", BOUND)
+    sealed = keyring_of(SECRET).seal_text("credential", BOUND)
     with pytest.raises(NotBound, match=BOUND) as refused:
-        SecretUnsealer([SECRET]).open_text(sealed, "something else")
+        keyring_of(SECRET).open_text(sealed, "something else")
     assert "credential" not in str(refused.value)
 
 
@@ -90,7 +83,7 @@ def test_keys_of_one_secret_are_always_the_same_and_each_for_one_purpose() -> No
 def test_the_notifiers_key_opens_no_credential() -> None:
     notifier = KeyPairUnsealer([Secret.from_text(SECRET).webhooks])
     with pytest.raises(CannotOpen):
-        notifier.open_text(sealer_of(SECRET).seal_text("credential", BOUND), BOUND)
+        notifier.open_text(keyring_of(SECRET).seal_text("credential", BOUND), BOUND)
     hooks = PublicKeySealer(Secret.from_text(SECRET).webhooks.public_key)
     assert notifier.open_text(hooks.seal_text("whsec", BOUND), BOUND) == "whsec"
 
@@ -106,14 +99,14 @@ def test_public_keys_are_trusted_by_the_signature_of_a_pinned_secret_alone() -> 
 
 
 def test_what_was_sealed_to_any_of_several_secrets_is_opened_and_a_missing_one_is_named() -> None:
-    sealed = sealer_of(OLD_SECRET).seal_text("credential", BOUND)
-    assert SecretUnsealer([SECRET, OLD_SECRET]).open_text(sealed, BOUND) == "credential"
+    sealed = keyring_of(OLD_SECRET).seal_text("credential", BOUND)
+    assert keyring_of(SECRET, OLD_SECRET).open_text(sealed, BOUND) == "credential"
     with pytest.raises(CannotOpen, match=Secret.from_text(OLD_SECRET).accounts.key_id):
-        SecretUnsealer([SECRET]).open_text(sealed, BOUND)
+        keyring_of(SECRET).open_text(sealed, BOUND)
 
 
 def test_what_was_never_sealed_or_was_damaged_is_not_opened() -> None:
-    key_id, _, content = sealer_of(SECRET).seal_text("credential", BOUND).partition(".")
+    key_id, _, content = keyring_of(SECRET).seal_text("credential", BOUND).partition(".")
     damaged = bytearray(base64.b64decode(content))
     damaged[-1] ^= 1
     for sealed in (
@@ -125,7 +118,7 @@ def test_what_was_never_sealed_or_was_damaged_is_not_opened() -> None:
         f"{key_id}.{base64.b64encode(damaged).decode()}",
     ):
         with pytest.raises(CannotOpen):
-            SecretUnsealer([SECRET]).open_text(sealed, BOUND)
+            keyring_of(SECRET).open_text(sealed, BOUND)
 
 
 def test_configured_keys_are_read_by_the_line_and_bad_ones_are_not_quoted() -> None:

@@ -29,7 +29,6 @@ from forwarder.store.lists.port import StoredSubmission
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import ALL_SCOPES, Account, ApiKey, TenancyUnavailable
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.codec import decode_submission, encode_duplicate, encode_result
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message
@@ -40,6 +39,7 @@ from tests.support.memory.log import MemoryLog, MemoryTail
 from tests.support.memory.named_hosts import named_hosts
 from tests.support.memory.reader import MemoryReader
 from tests.support.memory.webhooks import MemoryDeliveries, MemoryEndpoints
+from tests.support.sealing import keyring_of
 from tests.support.worker.cards import OneSealingKey
 
 BOOKING_ENGINE_PATH = "/api/v1/vrs/reservations/booking-engine"
@@ -105,7 +105,7 @@ class Stages:
         self.access = Access(self.directory, self.clock)
         self.sealing_key = OneSealingKey()
         self.key_id = self.sealing_key.pair.key_id
-        self.unsealer = SecretUnsealer([SECRET])
+        self.unsealer = keyring_of(SECRET)
         self.ids = RequestIds(b"0123456789abcdef")
         self.signer = MessageSigner(b"0123456789abcdef")
         self.tail: MemoryTail = self.log.tail(RESULTS)
@@ -130,7 +130,7 @@ class Stages:
         query = Queries(self.access, self.reader, self.ids, self.outcomes, self.clock)
         self.endpoints, self.deliveries = MemoryEndpoints("alpha", "beta"), MemoryDeliveries()
         webhooks = Webhooks(
-            self.endpoints, self.deliveries, sealer_of(SECRET), named_hosts(), self.clock, ingress.audit
+            self.endpoints, self.deliveries, keyring_of(SECRET), named_hosts(), self.clock, ingress.audit
         )
         hooks = webhook_routes(WebhookApiParts(self.access, webhooks, ingress.limits))
         self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *contract_routes()]

@@ -9,11 +9,11 @@ from forwarder.notifier.posting import NotifierParts, NotifierSettings, Poster
 from forwarder.notifier.service import EndpointDispatcher, Intake
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.store.deliveries import DeliveryStatus, NewDelivery
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.port import ConsumedMessage, Log, Topics
 from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.webhooks import MemoryDeliveries, MemoryEndpoints, MemorySender, public_targets
+from tests.support.sealing import keyring_of
 
 SECRET = "the secret of these tests"
 
@@ -45,7 +45,7 @@ class Hooks:
         self.endpoints, self.queue, self.sender = MemoryEndpoints("ws-1", "ws-2"), MemoryDeliveries(), MemorySender()
         self.consumer = Batches()
         self.restart()
-        sealer = sealer_of(SECRET)
+        sealer = keyring_of(SECRET)
         self.webhooks = Webhooks(
             self.endpoints, self.queue, sealer, public_targets(), self.clock, memory_audit(self.clock)
         )
@@ -57,7 +57,7 @@ class Hooks:
             Topics(),
             self.queue,
             self.endpoints,
-            SecretUnsealer([SECRET]),
+            keyring_of(SECRET),
             self.sender,
             self.clock,
             self.settings,

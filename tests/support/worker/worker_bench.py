@@ -22,7 +22,7 @@ from forwarder.store.lists.port import StoredSubmission, SubmissionQuery, Submis
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of, with_credential
+from forwarder.tenancy.sealing import with_credential
 from forwarder.topics.codec import encode_cancellation, encode_submission, header
 from forwarder.topics.embedded import file
 from forwarder.topics.embedded.log import EmbeddedLog
@@ -32,6 +32,7 @@ from forwarder.worker.cards import CardParts
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
 from tests.support.log.signers import TRUSTING
+from tests.support.sealing import keyring_of
 from tests.support.store.engines import sqlite_engine
 from tests.support.worker.cards import OneSealingKey, card_parts
 from tests.support.worker.works import submission
@@ -105,13 +106,13 @@ class Accounts:
 
     def __init__(self) -> None:
         account = Account("acc", "demo", "generic", "https://pms.test", "")
-        self.one = with_credential(account, "token", sealer_of(SECRET))
+        self.one = with_credential(account, "token", keyring_of(SECRET))
         self.others: dict[str, Account] = {}
 
     def add(self, account_id: str) -> None:
         """One at the same PMS."""
         account = Account(account_id, "demo", "generic", "https://pms.test", "")
-        self.others[account_id] = with_credential(account, "token", sealer_of(SECRET))
+        self.others[account_id] = with_credential(account, "token", keyring_of(SECRET))
 
     async def key(self, token: str) -> None:
         raise AssertionError("a worker authenticates nobody")
@@ -182,7 +183,7 @@ class Bench:
                 publisher=publisher or self.publisher,
                 recorder=recorder or Recorder(self.engine),
                 directory=self.accounts,
-                unsealer=SecretUnsealer([SECRET]),
+                unsealer=keyring_of(SECRET),
                 pms=self.pms,
                 clock=self.clock,
                 settings=self.settings,
