@@ -247,11 +247,9 @@ class Endpoint(Protocol):
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
         """The response to an admitted request. Raises only `ClientDisconnect`."""
-        ...
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         """The response for a refusal; with `caller` if known."""
-        ...
 
 
 class Guarded:

@@ -283,12 +283,10 @@ class Directory(Protocol):
     async def key(self, token: str) -> ApiKey | None:
         """The key with that token, unless it was revoked; it may have expired. Rejects tokens that this deployment cannot have made
         without a look-up. Raises `TenancyUnavailable`."""
-        ...
 
     async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         """The integration account, or the shadow, with that identifier; in that workspace, if given: another's is looked up, and
         forgotten, as one that does not exist. Raises `TenancyUnavailable`."""
-        ...
 
 
 class Sealer(Protocol):

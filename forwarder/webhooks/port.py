@@ -46,7 +46,6 @@ class Sender(Protocol):
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         """Post once, within the sender's time limit. No retry, no redirect is followed."""
-        ...
 
 
 class BadTarget(ValueError):
