@@ -266,9 +266,8 @@ class LimitedProtocol(HttpToolsProtocol):
             b"HTTP/1.1 %d %b" % (status, status.phrase.encode()),
             b"connection: close",
             b"request-id: " + request_id,
-            b"content-type: " + last.media_type,
-            b"content-length: %d" % len(body),
         ]
+        lines += [b"content-type: " + last.media_type, b"content-length: %d" % len(body)]
         headers = (*self.server_state.default_headers, *last.headers)
         lines += [b"%b: %b" % each for each in headers if each[0] != b"connection"]
         self._finish(b"\r\n".join((*lines, b"", body)))

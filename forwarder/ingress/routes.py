@@ -55,8 +55,7 @@ class SubmitEndpoint:
     def __init__(
         self, operation: Operation, parts: IngressParts, builder: SubmissionBuilder, publisher: SubmissionPublisher
     ) -> None:
-        self._operation, self._parts, self._builder = operation, parts, builder
-        self._publisher = publisher
+        self._operation, self._parts, self._builder, self._publisher = operation, parts, builder, publisher
         self._default_wait = Wait(parts.settings.wait_seconds if operation == "general" else 0)
         self._log = _log.bind()
 
@@ -192,10 +191,8 @@ class SubmitEndpoint:
         self, submission: NewSubmission, receipt: Receipt, wait: Wait, caller: Caller, request: HttpRequest
     ) -> Response:
         DEFERRED.count(submissions(self._operation, "accepted"))
-        usual = receipt.status in _USUAL and not (
-            receipt.duplicate or receipt.replayed or receipt.similar_to or submission.warnings
-        )
-        if not usual or tells_usual(receipt.request_id):
+        odd = receipt.duplicate or receipt.replayed or receipt.similar_to or submission.warnings
+        if odd or receipt.status not in _USUAL or tells_usual(receipt.request_id):
             self._log.info(
                 "submission.accepted",
                 request_id=receipt.request_id,

@@ -186,9 +186,6 @@ class _Bucket(TokenBucket):
         self.full_at = max(self.full_at, full_at)
 
 
-POLICY: Final = "default"
-
-
 def rate_limited(allowance: Allowance) -> Problem:
     """The refusal where the limit of the caller's key, or of its workspace, is used up."""
     limit, whose = allowance.limit, "All API keys of this workspace together" if allowance.shared else "This API key"
@@ -200,7 +197,7 @@ def rate_limited(allowance: Allowance) -> Problem:
 
 def with_allowance(response: Response, allowance: Allowance) -> Response:
     """`response`, and what is left of the limit; where that refuses, when to come again."""
-    left = f'"{POLICY}";r={allowance.remaining};t={allowance.more_in}'
+    left = f'"default";r={allowance.remaining};t={allowance.more_in}'
     again = () if allowance.admitted else (retry_after(allowance.retry_in),)
     return replace(
         response, headers=(*response.headers, *again, _policy(allowance.limit), (b"ratelimit", left.encode()))
@@ -209,4 +206,4 @@ def with_allowance(response: Response, allowance: Allowance) -> Response:
 
 @functools.lru_cache(maxsize=1024)
 def _policy(limit: RateLimit) -> Header:
-    return b"ratelimit-policy", f'"{POLICY}";q={limit.requests};w={limit.seconds}'.encode()
+    return b"ratelimit-policy", f'"default";q={limit.requests};w={limit.seconds}'.encode()

@@ -91,14 +91,8 @@ class Secret:
     def from_text(cls, secret: str) -> Self:
         seed = _derived(secret, _SIGNING)
         verify_key = bytes(SigningKey(seed).verify_key)
-        return cls(
-            key_id_of(verify_key),
-            verify_key,
-            KeyPair.of(_derived(secret, _ACCOUNTS)),
-            KeyPair.of(_derived(secret, _WEBHOOKS)),
-            _derived(secret, _WRAPPING),
-            seed,
-        )
+        accounts, webhooks = (KeyPair.of(_derived(secret, purpose)) for purpose in (_ACCOUNTS, _WEBHOOKS))
+        return cls(key_id_of(verify_key), verify_key, accounts, webhooks, _derived(secret, _WRAPPING), seed)
 
     def sign(self, content: bytes) -> bytes:
         return SigningKey(self._signing_key).sign(content).signature

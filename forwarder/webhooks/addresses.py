@@ -71,12 +71,8 @@ def written_address(host: str) -> IPv4Address | IPv6Address:
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
     """Whether the address and every IPv4 address that it embeds are public: a router may deliver to the embedded one."""
     if isinstance(address, IPv4Address):
-        return (
-            address.is_global
-            and not address.is_multicast
-            and not address.is_reserved
-            and not _is_in(address, _INNER_IPV4)
-        )
+        inner = address.is_multicast or address.is_reserved or _is_in(address, _INNER_IPV4)
+        return address.is_global and not inner
     embedded = _embedded(address)
     outer = address in _GLOBAL_UNICAST and address.is_global and not _is_in(address, _INNER_IPV6)
     return (outer or _is_in(address, _TRANSLATED)) and all(map(_is_public, embedded))
@@ -104,10 +100,8 @@ class Resolver:
         self._threads = {known: asyncio.Semaphore(MAX_LOOK_UPS) for known in (False, True)}
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        try:
+        with suppress(ValueError):
             return [str(ip_address(host))]
-        except ValueError:
-            pass
         addresses = self._pending.get(host)
         if addresses is None:
             addresses = self._pending[host] = asyncio.create_task(self._find(host, port))
@@ -196,9 +190,8 @@ class ResolvedTargets:
 def _parsed(url: str) -> SplitResult:
     if len(url) > MAX_URL:
         raise BadTarget("too_long", f"An address has at most {MAX_URL} characters.")
-    wrong = BadTarget(
-        "not_a_url", "The address must be an absolute URL, such as https://host/path, in printable ASCII."
-    )
+    absolute = "The address must be an absolute URL, such as https://host/path, in printable ASCII."
+    wrong = BadTarget("not_a_url", absolute)
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise wrong
     try:

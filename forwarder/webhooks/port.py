@@ -106,14 +106,13 @@ def _fault_of(name: str, value: str, *, number: int, repeated: bool) -> Fault | 
 
 _PREFIX: Final = "whsec_"
 _PUBLIC_PREFIX: Final = "whpk_"
-_SECRET_BYTES: Final = 32
 _KEY_MIN, _KEY_MAX = 24, 64
 _DERIVED_FOR: Final = b"reservation forwarder: Ed25519 key of a webhook's v1a signatures"
 
 
 def new_secret() -> str:
     """A secret of 32 random bytes, in the format of Standard Webhooks."""
-    return _PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+    return _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def key_of(secret: str) -> bytes:

@@ -83,7 +83,8 @@ class LookupCache(Generic[V]):
         if look_up is None:
             # A separate task: the first caller may be cancelled while others still wait.
             look_up = self._under_way[key] = detached(self._run(key))
-            look_up.add_done_callback(_retrieve_exception)
+            # A failure that no caller waits for is retrieved, so that asyncio does not report it.
+            look_up.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return look_up
 
     async def _run(self, key: str) -> V | None:
@@ -109,12 +110,6 @@ class LookupCache(Generic[V]):
 
     def _note_away(self) -> None:
         self._away_until = self._clock.monotonic() + self._times.away
-
-
-def _retrieve_exception(look_up: asyncio.Task[object]) -> None:
-    """Retrieves a failure that no caller waits for, so that asyncio does not report it."""
-    if not look_up.cancelled():
-        look_up.exception()
 
 
 ACCOUNT = tuple(database.integration_accounts.c[field.name] for field in fields(Account))

@@ -202,11 +202,8 @@ class SealingKeys:
         hours = [first + HOUR * number for number in range(AHEAD // HOUR + 1)]
         wanted = select(_row.not_before).where(_row.not_before >= _seconds(first))
         there = {row.not_before for row in await read(self._engine, wanted)}
-        missing = [
-            _signed(self._keyring, sealing.KeyPair.new(), hour, hour + HOUR)
-            for hour in hours
-            if _seconds(hour) not in there
-        ]
+        new_hours = [hour for hour in hours if _seconds(hour) not in there]
+        missing = [_signed(self._keyring, sealing.KeyPair.new(), hour, hour + HOUR) for hour in new_hours]
         if missing:
             # If two publish at once, the first one's key of an hour is kept.
             new = insert_into(self._engine, database.sealing_keys).on_conflict_do_nothing()
@@ -218,11 +215,8 @@ class SealingKeys:
         """The private key; None if it was destroyed, or never existed. Raises `CannotOpen` if this process lacks its secret."""
         wanted = select(_row.secret_id, _row.private_key).where(_row.key_id == key_id)
         rows = await read(self._engine, wanted)
-        return (
-            self._keyring.unwrap(sealing.WrappedKey(rows[0].secret_id, rows[0].private_key), _purpose(key_id))
-            if rows
-            else None
-        )
+        wrapped = sealing.WrappedKey(rows[0].secret_id, rows[0].private_key) if rows else None
+        return wrapped and self._keyring.unwrap(wrapped, _purpose(key_id))
 
     async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
         """The expired keys, by id; and the end offsets of the partitions noted after their expiry, None if not noted yet."""
@@ -327,13 +321,10 @@ class SqlGrants:
         wanted = select(database.grants.c.version, database.grants.c.claim, database.grants.c.content).where(
             *_grant_of(account_id, credential)
         )
-        rows = await read(self._engine, wanted)
-        if not rows:
-            return None
-        content = rows[0].content and self._unsealer.open_text(
-            rows[0].content, sealing.of_grant(account_id, credential)
-        )
-        return GrantRow(rows[0].version, rows[0].claim, content)
+        for row in await read(self._engine, wanted):
+            bound_to = sealing.of_grant(account_id, credential)
+            return GrantRow(row.version, row.claim, row.content and self._unsealer.open_text(row.content, bound_to))
+        return None
 
     async def claim(
         self, account_id: str, credential: str, claimant: str, *, seen: int | None, seen_claim: str | None
