@@ -3,7 +3,6 @@ to it has been ingested. In a row: under random keys of the row (XChaCha20-Poly1
 rest, which are destroyed when they are no longer needed. Both authenticate the card's binding. Pure."""
 
 import base64
-import binascii
 import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -78,7 +77,7 @@ class CardSealer:
 def open_from_topic(card: SealedCard, private_key: bytes) -> tuple[str, CardDetails]:
     """The binding and the card. Raises `CannotOpen`."""
     try:
-        opened = SealedBox(PrivateKey(private_key)).decrypt(_bytes(card.sealed))
+        opened = SealedBox(PrivateKey(private_key)).decrypt(base64.b64decode(card.sealed, validate=True))
         bound_to, content = from_json(opened)
         return str(bound_to), CardDetails.model_validate(content)
     except (CryptoError, ValidationError, ValueError, TypeError):
@@ -118,9 +117,9 @@ def open_in_row(card: SealedCard, keys: RowKeys, bound_to: str) -> CardDetails:
     """The card, with its security code if there is still a key for it. Raises `NotBound` where it was moved or changed."""
     number, _, code = card.sealed.partition(".")
     try:
-        rest = from_json(Aead(keys.number).decrypt(_bytes(number), bound_to.encode()))
+        rest = from_json(Aead(keys.number).decrypt(base64.b64decode(number, validate=True), bound_to.encode()))
         if keys.code is not None and code:
-            rest["cvv"] = Aead(keys.code).decrypt(_bytes(code), bound_to.encode()).decode()
+            rest["cvv"] = Aead(keys.code).decrypt(base64.b64decode(code, validate=True), bound_to.encode()).decode()
         return CardDetails.model_validate(rest)
     except (CryptoError, ValidationError, ValueError, TypeError):
         raise NotBound("The card was sealed for another submission, account or PMS, or changed since.") from None
@@ -132,10 +131,3 @@ def _signed(public_key: bytes, not_before: datetime, not_after: datetime) -> byt
 
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError("no base64") from error

@@ -5,7 +5,6 @@ XSalsa20-Poly1305): anyone with the public key can seal, only the holder of the 
 `KEYID.BASE64`; the sealed content is the binding, then the text: content that is moved elsewhere is not used there."""
 
 import base64
-import binascii
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -145,7 +144,7 @@ class KeyPairUnsealer:
             raise CannotOpen(f"Sealed with the key {key_id!r}, which none of the secrets given here makes.")
         try:
             opened = box.decrypt(base64.b64decode(content, validate=True))
-        except (CryptoError, binascii.Error, ValueError) as error:
+        except (CryptoError, ValueError) as error:
             raise CannotOpen(f"Sealed with the key {key_id!r}, and damaged since.") from error
         try:
             found, text = from_json(opened)
@@ -254,7 +253,7 @@ class Keyring(KeyPairUnsealer):
         try:
             content = base64.b64decode(wrapped.content, validate=True)
             return Aead(secret.wrapping_key).decrypt(content, purpose.encode())
-        except (CryptoError, binascii.Error, ValueError):
+        except (CryptoError, ValueError):
             raise NotBound(f"A key was wrapped for another purpose than {purpose!r}, or is damaged.") from None
 
 
