@@ -12,14 +12,8 @@ from pydantic_core import from_json, to_json
 
 from forwarder.http.messages import HttpRequest
 from forwarder.http.parameters import parameters_of
-from forwarder.ingress.responses import (
-    CARDS_UNAVAILABLE,
-    CallerWarning,
-    CardTextCheck,
-    Losses,
-    connection_to,
-    implausible,
-)
+from forwarder.ingress import responses
+from forwarder.ingress.responses import CallerWarning, CardTextCheck, Losses
 from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace
 from forwarder.pms.accounts import traits_of
 from forwarder.pms.port import BadOptions, Preview, Rehearsal, UnknownKind
@@ -157,7 +151,7 @@ class SubmissionBuilder:
         card = card_of(read.request)
         checked = self.card_text.check(read.request, published_form(read.request, card), account.skipped_checks)
         request, reservation = checked.request, checked.published
-        refused = checked.refused or implausible(check, read.request)
+        refused = checked.refused or responses.implausible(check, read.request)
         traits = traits_of(account.kind)
         if refused is None and (card is not None or not traits.concern_card_alone):  # rarely: it has to be parsed
             refused = refusal(traits, from_json(reservation), card, now)
@@ -173,7 +167,7 @@ class SubmissionBuilder:
         if card is not None and used and traits.sends_card(from_json(reservation)):
             sealed = self.sealer.seal_card(card, of_card(request_id, account.id, account.base_url), now)
             if sealed is None:
-                return CARDS_UNAVAILABLE
+                return responses.CARDS_UNAVAILABLE
         canonical = canonical_form(request, reservation)
         # Distinguishes the card from others with the same masked number. Without a key nothing is compared.
         mark = b""
@@ -336,7 +330,7 @@ async def dry_run(
     them. Or returns the problem that precludes the rules. Calls no PMS."""
     card = card_of(read.request)
     checked = builder.card_text.check(read.request, published_form(read.request, card), account.skipped_checks)
-    if problem := implausible(check, read.request) or checked.refused:
+    if problem := responses.implausible(check, read.request) or checked.refused:
         return problem
     reservation, traits = from_json(checked.published), traits_of(account.kind)
     refused = tuple(refusals(traits, reservation, card, now))
@@ -345,7 +339,7 @@ async def dry_run(
         return tried
     try:
         booking = booking_of(traits, _REFERENCE, reservation, card)
-        rehearsal = await preview.rehearse(connection_to(account), booking)
+        rehearsal = await preview.rehearse(responses.connection_to(account), booking)
     except (UnknownKind, BadOptions) as error:
         return replace(tried, refused=(_not_delivered(str(error)),))
     match rehearsal.outcome:

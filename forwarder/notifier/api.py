@@ -28,17 +28,10 @@ from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.store.deliveries import DeliveryEntry
 from forwarder.store.lists.port import fitting, neighbours, sides
 from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy import port
 from forwarder.tenancy.access import Access, forbidden
 from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
-from forwarder.tenancy.port import (
-    ApiKey,
-    Endpoint,
-    NotKnown,
-    Scope,
-    TenancyUnavailable,
-    TooManyEndpoints,
-    UnknownAccount,
-)
+from forwarder.tenancy.port import ApiKey, Endpoint, NotKnown, Scope, TenancyUnavailable
 from forwarder.webhooks.port import BadHeaders, BadTarget, public_key
 
 ENDPOINT_ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
@@ -216,8 +209,8 @@ _UNREAD_BODY: Final = frozenset({408, 413})
 """The rest of the body is not read, so the connection cannot be used again."""
 _OVERLOADED: Final = catalogue.OVERLOADED.problem("Nothing was changed. Send the same request again in a moment.")
 LIVE_KEY_NEEDED: Final = catalogue.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
-_OfEndpoint = NotKnown | NoDelivery | EndpointDisabled | TooManyEndpoints | BadTarget | BadHeaders | HeadersNeeded
-Refusal = _OfEndpoint | UnknownAccount | TenancyUnavailable | StoreUnavailable
+_OfEndpoint = NotKnown | NoDelivery | EndpointDisabled | port.TooManyEndpoints | BadTarget | BadHeaders | HeadersNeeded
+Refusal = _OfEndpoint | port.UnknownAccount | TenancyUnavailable | StoreUnavailable
 """The exceptions of an action, the same for another workspace's webhook as for one that does not exist."""
 _FLOOD: Final = catalogue.TOO_MANY_BAD_TOKENS.code
 
@@ -325,7 +318,7 @@ def problem_of(error: Refusal) -> Problem:
             return catalogue.DELIVERY_NOT_FOUND.problem("This webhook has no delivery of that id.")
         case EndpointDisabled():
             return catalogue.WEBHOOK_DISABLED.problem('Enable it first: PATCH it with {"enabled": true}.')
-        case TooManyEndpoints():
+        case port.TooManyEndpoints():
             return catalogue.TOO_MANY_WEBHOOKS.problem(str(error))
         case BadTarget():
             return api_requests.invalid([Fault("/url", error.code, str(error))])
@@ -334,7 +327,7 @@ def problem_of(error: Refusal) -> Problem:
         case HeadersNeeded():
             needed = "is required: it was sealed for the host before; send it again, or {} to remove it"
             return api_requests.invalid([Fault("/headers", "required", needed)])
-        case UnknownAccount():
+        case port.UnknownAccount():
             return api_requests.invalid([Fault("/integrationAccountIds", "invalid_value", str(error))])
         case TenancyUnavailable():
             return catalogue.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")

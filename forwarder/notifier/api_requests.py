@@ -12,15 +12,8 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
+from forwarder.http import parameters
 from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest
-from forwarder.http.parameters import (
-    PAGE_PARAMETERS,
-    contradictory,
-    invalid_query,
-    parameters_of,
-    read_cursor,
-    read_limit,
-)
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS, WebhookTerms
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.checks.faults import MAX_FAULTS, MalformedJson
@@ -160,7 +153,7 @@ class Rotation(RequestBody):
 
 
 Body = TypeVar("Body", bound=RequestBody)
-DELIVERY_PARAMETERS: Final = PAGE_PARAMETERS | {"status"}
+DELIVERY_PARAMETERS: Final = parameters.PAGE_PARAMETERS | {"status"}
 """The query parameters of a list of deliveries."""
 
 
@@ -198,14 +191,14 @@ def invalid(faults: Sequence[Fault]) -> Problem:
 
 def read_page_query(request: Request, *, of_status: bool = False) -> PageQuery | Problem:
     """The page that the query parameters ask for."""
-    parameters = parameters_of(request.scope)
-    limit, cursor = read_limit(parameters), read_cursor(parameters)
+    asked = parameters.parameters_of(request.scope)
+    limit, cursor = parameters.read_limit(asked), parameters.read_cursor(asked)
     faults = [fault for fault in (limit, cursor) if isinstance(fault, Fault)]
-    wanted = set(parameters.get("status", ())) if of_status else set()
+    wanted = set(asked.get("status", ())) if of_status else set()
     if len(wanted) > 1:
-        faults.append(contradictory("status"))
+        faults.append(parameters.contradictory("status"))
     elif not wanted <= set(DeliveryStatus):
         faults.append(Fault("/status", "invalid_value", f"must be one of {', '.join(DeliveryStatus)}"))
     if faults or isinstance(limit, Fault) or isinstance(cursor, Fault):
-        return invalid_query(faults)
+        return parameters.invalid_query(faults)
     return PageQuery(cursor, limit, DeliveryStatus(wanted.pop()) if wanted else None)

@@ -21,19 +21,8 @@ from forwarder.process.loops import forever
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.submission import is_test, shadow_id
-from forwarder.tenancy.port import (
-    DEFAULT_SCOPES,
-    Account,
-    ApiKey,
-    Directory,
-    Network,
-    RateLimit,
-    Scope,
-    Scopes,
-    TenancyUnavailable,
-    is_within,
-    write_scopes,
-)
+from forwarder.tenancy import port
+from forwarder.tenancy.port import Account, ApiKey, Directory, Network, RateLimit, Scope, Scopes, TenancyUnavailable
 
 if TYPE_CHECKING:
     from forwarder.tenancy.sql.directory import SqlKeyUses
@@ -50,7 +39,7 @@ class Caller:
     account: Account
     key_id: str
     limit: RateLimit | None = None
-    scopes: Scopes = DEFAULT_SCOPES
+    scopes: Scopes = port.DEFAULT_SCOPES
     networks: tuple[Network, ...] = ()
     shared_limit: RateLimit | None = None
 
@@ -195,13 +184,13 @@ def bearer_token(authorization: str) -> str | None:
 
 def forbidden(holder: Caller | ApiKey, scope: Scope, address: str) -> Problem | None:
     """The refusal of an operation that needs `scope`, called from `address`; None if the key allows it."""
-    if holder.networks and not is_within(address, holder.networks):
+    if holder.networks and not port.is_within(address, holder.networks):
         return catalogue.ADDRESS_NOT_ALLOWED.problem(
             f"The API key may not be used from the address that this request came from, {address or 'which is unknown'}."
         )
     if scope not in holder.scopes:
         return catalogue.INSUFFICIENT_SCOPE.problem(
-            f"The API key lacks the scope {scope}, which this operation needs. It has: {write_scopes(holder.scopes)}.",
+            f"The API key lacks the scope {scope}, which this operation needs. It has: {port.write_scopes(holder.scopes)}.",
             extra={"scope": scope},
         )
     return None
