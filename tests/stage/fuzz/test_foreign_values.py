@@ -36,6 +36,7 @@ from forwarder.pms.mapping.values import DoesNotFit, written
 from forwarder.pms.responses.record import Echo, amount, identifier, record_fields
 from forwarder.reservation import parsing
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.problems.problem import Fault
 from reservation_forwarder_client.problems import retry_after as client_retry_after
 from reservation_forwarder_client.webhooks import WebhookInvalid, verify_webhook
 from reservation_forwarder_client.wire import Malformed, members_of
@@ -239,7 +240,8 @@ def functions(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def of_a_text(parser: Callable[..., Any]) -> bool:
-    return next(iter(inspect.signature(parser).parameters.values())).annotation is str
+    signature = inspect.signature(parser)
+    return next(iter(signature.parameters.values())).annotation is str and signature.return_annotation is not Fault
 
 
 OF_CALLERS: Final = [(name, each) for name, each in functions(parameters) if of_a_text(each)]
