@@ -25,6 +25,7 @@ from forwarder.oversight.audit import OUTAGES
 from forwarder.oversight.backlog import AccountBacklog, Backlog, Group, GroupLag, read_backlog, read_lag
 from forwarder.oversight.losses import TopicCheck, TopicLost
 from forwarder.process.clock import Clock, SystemClock, iso
+from forwarder.process.loops import first_of
 from forwarder.process.printable import printable
 from forwarder.settings import Settings
 from forwarder.store.database import NotPermitted
@@ -210,7 +211,7 @@ async def _within(seconds: float, reading: Coroutine[Any, Any, T]) -> tuple[T | 
 
 # --- the page ---
 
-_ACCOUNTS: Final = 8  # how many accounts a terminal's page shows; a pipe gets all of them
+_SHOWN: Final = 8  # how many findings and accounts a terminal's page shows; a pipe gets all of them
 
 _ACCOUNT: Final = (
     "id=account_id state=state pending=work.pending oldestPendingAt=work.oldest_pending_at "
@@ -230,8 +231,7 @@ async def status(
     terminal = not as_json and sys.stdout.isatty()
 
     def page(found: DeploymentStatus) -> Lines:
-        lines = lines_of(found, findings=8, accounts=_ACCOUNTS)
-        return Lines(*(Text(text, style=style) for text, style in lines))
+        return Lines(*(Text(text, style=style) for text, style in lines_of(found, at_most=_SHOWN)))
 
     def show(found: DeploymentStatus) -> None:
         if as_json:
@@ -259,24 +259,19 @@ async def status(
 
 
 async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            return await stop.wait()
-    except TimeoutError:
-        return False
+    await first_of(stop.wait(), asyncio.sleep(seconds))
+    return stop.is_set()
 
 
-def lines_of(
-    found: DeploymentStatus, *, findings: int | None = None, accounts: int | None = None
-) -> Iterator[tuple[str, str]]:
-    """The lines of the page and their styles, with at most this many findings and accounts."""
+def lines_of(found: DeploymentStatus, *, at_most: int | None = None) -> Iterator[tuple[str, str]]:
+    """The lines of the page and their styles, with at most this many findings, and accounts."""
     unwell = findings_of(found)
     yield (f"OK  {iso(found.at)}", "bold green") if not unwell else (f"DEGRADED  {iso(found.at)}", "bold red")
-    for finding in unwell[:findings]:
+    for finding in unwell[:at_most]:
         yield f"! {finding.says}", "red" if finding.urgent else "yellow"
         yield f"    {finding.mend}", "cyan"
-    if findings is not None and len(unwell) > findings:
-        yield f"! and {len(unwell) - findings} more: forwarder status | less", "red"
+    if at_most is not None and len(unwell) > at_most:
+        yield f"! and {len(unwell) - at_most} more: forwarder status | less", "red"
     yield "", ""
     if found.log is None:
         yield printable(f"log: away: {found.log_fault}"), "red"
@@ -292,10 +287,10 @@ def lines_of(
     if found.store is None:
         yield printable(f"store: away: {found.store_fault}"), "red"
     else:
-        yield from _store_lines(found.store, accounts, found.at)
+        yield from _store_lines(found.store, at_most, found.at)
 
 
-def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Iterator[tuple[str, str]]:
+def _store_lines(store: StoreStatus, at_most: int | None, now: datetime) -> Iterator[tuple[str, str]]:
     alike = Counter((each.role, each.version, each.revision, each.silent(now)) for each in store.processes)
     for (role, version, revision, silent), count in sorted(alike.items()):
         state = "silent: killed, or without the store" if silent else "running"
@@ -314,7 +309,7 @@ def _store_lines(store: StoreStatus, accounts: int | None, now: datetime) -> Ite
     secrets = ", ".join(f"{each.id} {each.state.value}" for each in store.secrets if each.needed)
     yield f"secrets: {secrets or 'none'}; cards are sealed to {', '.join(store.sealing_keys) or 'nothing'}", ""
     yield f"audit: {some(store.audit_entries, 'entry', 'entries')}", ""
-    shown = store.accounts[:accounts]
+    shown = store.accounts[:at_most]
     for account in shown:
         backlog, waiting = account.work, account.waiting
         parts = [f"account {account.account_id}: {account.state.value}", f"{backlog.pending:,} wait"]

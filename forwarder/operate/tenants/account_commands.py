@@ -171,14 +171,15 @@ async def change(account_id: _Id, *, terms: _Terms, same_pms: bool = False, syst
     options, secret = options_from(terms.option, terms.options_file), None
     if terms.credential is not None or terms.credential_file is not None:
         secret = credential_from(terms.credential, terms.credential_file)
+    whole, own = terms.options_file is not None, tls if system_tls or tls != SYSTEM_TLS else None
     with _options_in_words(account_id):
         async with open_deployment() as backend:
             changed = await accounts.accounts_of(backend).change(
                 account_id,
                 credential=secret,
                 options=options,
-                all_options=terms.options_file is not None,
-                tls=tls if system_tls or tls != SYSTEM_TLS else None,
+                all_options=whole,
+                tls=own,
                 same_pms=same_pms,
                 **settings,
             )

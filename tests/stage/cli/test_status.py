@@ -575,7 +575,7 @@ async def test_groups_are_those_of_the_deployment(data_dir: Path) -> None:
 def test_a_terminals_page_has_forty_lines_at_most() -> None:
     many = [stands(f"acc-{number}", pending("acc", 7), AccountState.PAUSED) for number in range(100)]
     found = stored(*many)
-    assert len(list(lines_of(found, findings=8, accounts=8))) <= 40
+    assert len(list(lines_of(found, at_most=8))) <= 40
     assert len(list(lines_of(found))) > 200
 
 
