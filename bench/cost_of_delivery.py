@@ -38,7 +38,7 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.process.loading import collect_rarely
-from forwarder.process.token_bucket import Loan, LoanRequest, SharedBucket
+from forwarder.process.shares import Loan, LoanRequest, SharedBucket
 from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.checks.plausibility import plausibility
 from forwarder.reservation.submission import RequestIds

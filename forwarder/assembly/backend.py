@@ -12,7 +12,7 @@ from typing import Final, get_args
 from urllib.parse import quote
 
 from forwarder.http.messages import Admission
-from forwarder.observability.tracing.tracer import Tracer
+from forwarder.observability.tracing import Tracer
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.data_dir import make_private, secret_in
@@ -43,7 +43,6 @@ _NOT_GIVEN = (
     "FORWARDER_SECRET_KEY is missing: the keys that cards and credentials are sealed to are derived from it. "
     "Set it, for migrate and every worker alike, to what `forwarder secret generate` prints."
 )
-
 _ANY_OTHER_KIND: Final = "generic"  # the kind simulated for kinds that the simulator does not have
 
 
@@ -85,7 +84,6 @@ class Backend:
         return PublicKeySealer((await self.notifier_key(pairs)).public_key)
 
     def required_keyring(self) -> Keyring:
-        """The keyring, for processes that need one. Raises `BadSettings` if there is none."""
         if self.keyring is None:
             raise BadSettings(_NOT_GIVEN)
         return self.keyring
@@ -250,21 +248,17 @@ async def open_backend(
         else:
             keyring = await _open_keyring(engine, held, first=isinstance(settings.backend, Embedded))
         environment = settings.environment
-        async with open_log(
-            settings.backend,
-            partitions=environment.partitions,
-            session_seconds=environment.session_seconds,
-            member=settings.member_name,
-        ) as log:
+        partitions, seconds = environment.partitions, environment.session_seconds
+        opened = open_log(settings.backend, partitions=partitions, session_seconds=seconds, member=settings.member_name)
+        async with opened as log:
             trail = AuditTrail(engine)
             audit = Audit(trail, clock)
             directory = SqlDirectory(engine, clock, shadow=_shadows(settings, keyring))
+            system = "embedded" if isinstance(settings.backend, Embedded) else "kafka"
             yield Backend(
                 settings=settings,
                 clock=clock,
-                log=log
-                if tracer is None
-                else TracedLog(log, tracer, "embedded" if isinstance(settings.backend, Embedded) else "kafka"),
+                log=log if tracer is None else TracedLog(log, tracer, system),
                 tracer=tracer,
                 engine=engine,
                 directory=directory,

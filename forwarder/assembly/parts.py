@@ -17,11 +17,12 @@ from forwarder.webhooks.addresses import ResolvedTargets
 
 async def webhooks_of(backend: Backend) -> Webhooks:
     """The management of webhooks. Raises as `Backend.webhook_sealer`."""
+    settings = backend.settings
     return Webhooks(
         registry=Endpoints(backend.engine),
         log=Deliveries(backend.engine),
         sealer=await backend.webhook_sealer(),
-        targets=ResolvedTargets(backend.settings.webhook_addresses, resolves=backend.settings.webhook_proxy is None),
+        targets=ResolvedTargets(settings.webhook_addresses, resolves=settings.environment.webhook_proxy is None),
         clock=backend.clock,
         audit=backend.audit,
     )

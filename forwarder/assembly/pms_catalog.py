@@ -21,8 +21,6 @@ from forwarder.reservation.booking import booking_of
 from forwarder.reservation.outcome import Rejected
 from forwarder.reservation.request import CardDetails
 
-BUILT_IN = "built in"
-
 _WORDS = {"string": "text", "array": "list", "object": "table", "integer": "whole number", "boolean": "true or false"}
 
 
@@ -36,7 +34,7 @@ def adapters() -> Sequence[Mapping[str, Any]]:
     not be loaded, each with its `error`."""
     registry = registered()
     there = [
-        {"kind": kind, "from": registry.origins.get(kind, BUILT_IN), **_described(registry.kinds[kind])}
+        {"kind": kind, "from": registry.origins.get(kind, "built in"), **_described(registry.kinds[kind])}
         for kind in sorted(registry.kinds)
     ]
     lost = [{"kind": one.kind, "from": one.distribution, "error": one.error} for one in registry.not_loaded]
@@ -142,11 +140,10 @@ def _options(model: type[BaseModel]) -> Iterator[Mapping[str, Any]]:
     parts, required = schema.get("$defs", {}), schema.get("required", ())
     for name, option in schema.get("properties", {}).items():
         forms = list(_forms(option, parts))
+        types = dict.fromkeys(_WORDS.get(form["type"], form["type"]) for form in forms if "type" in form)
         yield {
             "name": name,
-            "type": " or ".join(
-                dict.fromkeys(_WORDS.get(form["type"], form["type"]) for form in forms if "type" in form)
-            ),
+            "type": " or ".join(types),
             "choices": [value for form in forms for value in form.get("enum", ())],
             "required": name in required,
             "default": option.get("default"),

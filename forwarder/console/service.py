@@ -12,7 +12,7 @@ import structlog
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.parts import webhooks_of
-from forwarder.assembly.roles.role import Listening, open_role_backend, reading_health, serve_role
+from forwarder.assembly.role import Listening, open_role_backend, reading_health, serve_role
 from forwarder.http.messages import Routes
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.operate.deployment.status import StatusReader

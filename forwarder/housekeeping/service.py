@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.observability.snapshots import SnapshotGauge, Values
+from forwarder.observability.metrics import SnapshotGauge, Values
 from forwarder.oversight.backlog import AccountBacklog, AccountState, Backlog, Group, read_backlog, read_lag
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained

@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.messages import NO_STORE, Response, Routes, problem_response
-from forwarder.observability.exposition import registry
-from forwarder.observability.metrics import FAILING_CHECKS
+from forwarder.observability.metrics import FAILING_CHECKS, registry
 from forwarder.process.containment import LOOPS
 from forwarder.process.supervision import Stop
 from forwarder.reservation.problems import catalogue

@@ -29,17 +29,17 @@ from forwarder.http.connection_limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES, Lim
 from forwarder.http.connections import ConnectionLimits, Connections, ServerTls, accept_secured
 from forwarder.http.health import ALWAYS_ANSWERED
 from forwarder.http.messages import Response, Routes, problem_response
+from forwarder.observability import tracing
 from forwarder.observability.logging import bind_log_context
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
-from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers, trace_id_of
-from forwarder.observability.tracing.tracer import Kind, Span, Tracer, ending
+from forwarder.observability.tracing import Kind, Span, Tracer
 from forwarder.process.clock import Clock
 from forwarder.process.supervision import BACKLOG, Stop
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.problems import catalogue
 
 _REQUEST_ID_FIELDS: Final = frozenset({b"request-id", b"x-request-id"})
-_TRACE_FIELDS: Final = (TRACEPARENT.encode(), TRACESTATE.encode())
+_TRACE_FIELDS: Final = (tracing.TRACEPARENT.encode(), tracing.TRACESTATE.encode())
 _NAMING_FIELDS: Final = _REQUEST_ID_FIELDS | {_TRACE_FIELDS[0]}
 _SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -88,7 +88,7 @@ class HttpApp:
         if self._tracer is not None and scope["path"] not in ALWAYS_ANSWERED:
             spans = [_start_span(self._tracer, method, scope)]
             rest = [line for line in scope["headers"] if line[0] not in _TRACE_FIELDS]
-            traced = [(name.encode(), value.encode()) for name, value in trace_headers(spans[0].trace)]
+            traced = [(name.encode(), value.encode()) for name, value in tracing.trace_headers(spans[0].trace)]
             scope = {**scope, "headers": [*rest, *traced]}
         request_id, trace_id = _names(scope)
         named = (b"request-id", request_id)
@@ -105,7 +105,7 @@ class HttpApp:
                 status = message["status"]
             await send(message)
 
-        with ending(*spans) if spans else _UNTRACED:
+        with tracing.ending(*spans) if spans else _UNTRACED:
             try:
                 await self._respond(scope, receive, noting)
             except ClientDisconnect:
@@ -175,8 +175,8 @@ def _names(scope: Scope) -> tuple[bytes, str | None]:
                 given = field
     if given is None or not _SANE_REQUEST_ID.fullmatch(given) or find(given.decode()):
         given = messages.new_request_id()
-    trace = None if traceparent is None else read_trace(traceparent.decode("latin-1"))
-    return given, None if trace is None else trace_id_of(trace)
+    trace = None if traceparent is None else tracing.read_trace(traceparent.decode("latin-1"))
+    return given, None if trace is None else tracing.trace_id_of(trace)
 
 
 def _start_span(tracer: Tracer, method: str, scope: Scope) -> Span:
@@ -186,7 +186,7 @@ def _start_span(tracer: Tracer, method: str, scope: Scope) -> Span:
             found[name] = field if found.get(name, field) == field else b"%b,%b" % (found[name], field)
     parent, state = (found.get(name, b"").decode("latin-1") for name in _TRACE_FIELDS)
     attributes = {"http.request.method": "_OTHER" if method == "other" else method, "url.scheme": scope["scheme"]}
-    return tracer.start(_span_name(method), Kind.SERVER, read_trace(parent, state), attributes)
+    return tracer.start(_span_name(method), Kind.SERVER, tracing.read_trace(parent, state), attributes)
 
 
 def _complete(span: Span, method: str, template: str, status: int) -> None:

@@ -22,7 +22,7 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.publisher import SubmissionPublisher
 from forwarder.ingress.responses import CallerWarning
 from forwarder.observability.metrics import submissions
-from forwarder.process.loops import TimeSlice, yield_to_loop
+from forwarder.process.loops import TimeSlice
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import MAX_ITEMS, ItemReading
 from forwarder.reservation.checks.plausibility import Plausibility, plausibility
@@ -202,7 +202,7 @@ class BulkEndpoint:
         try:
             for item in items:
                 if item is None:
-                    await yield_to_loop()
+                    await time_slice.spend()
                     continue
                 if len(made) == MAX_ITEMS:
                     return responses.INVALID_BULK_SIZE
@@ -210,8 +210,7 @@ class BulkEndpoint:
                 made.append(item.read if isinstance(item.read, Problem) else await make(item.read))
                 response_bytes += _result_bytes(made[-1], places[-1], origin)
                 cost = _REHEARSED_BYTES if isinstance(made[-1], DryRun) else 0
-                if time_slice.used_up(_AN_ITEM + item.size + cost):
-                    await yield_to_loop()
+                await time_slice.spend(_AN_ITEM + item.size + cost)
         except MalformedJson as error:
             return responses.malformed_json(f"at item {len(made) + 1}: {error}")
         return (made, places, response_bytes) if made else responses.INVALID_BULK_SIZE

@@ -14,7 +14,7 @@ from forwarder.http.messages import HttpRequest
 from forwarder.http.parameters import parameters_of
 from forwarder.ingress import responses
 from forwarder.ingress.responses import CallerWarning, CardTextCheck, Losses
-from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace
+from forwarder.observability.tracing import TRACEPARENT, TRACESTATE, read_trace
 from forwarder.pms.accounts import traits_of
 from forwarder.pms.port import BadOptions, Preview, Rehearsal, UnknownKind
 from forwarder.process.clock import iso

@@ -26,7 +26,7 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.responses import Receipt, key_reused, receipt_of
 from forwarder.observability.metrics import DEFERRED, PUBLISH_SECONDS
 from forwarder.process.clock import Clock, iso
-from forwarder.process.loops import TimeSlice, yield_to_loop
+from forwarder.process.loops import TimeSlice
 from forwarder.process.shares import Shares
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey, differing_fields
@@ -389,8 +389,7 @@ class SubmissionPublisher:
             if one is None or isinstance(one, Attempt):
                 accepted_at = submission.accepted_at if one is None else one.accepted_at
                 message = messages.setdefault(submission.request_id, submission.message(accepted_at))
-                if time_slice.used_up(len(message.value)):
-                    await yield_to_loop()
+                await time_slice.spend(len(message.value))
         refused = await self._send(submissions[0].workspace_id, [*messages.values()]) if messages else {}
         if isinstance(refused, Problem):
             # What the log acknowledged before has its receipt even so.

@@ -20,7 +20,7 @@ import structlog
 from pydantic_core import from_json, to_json
 
 from forwarder.observability import metrics
-from forwarder.observability.tracing.context import trace_headers, trace_id_of
+from forwarder.observability.tracing import trace_headers, trace_id_of
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.process.loops import Batcher

@@ -1,7 +1,6 @@
 """Logging: structlog, one event per line on standard error, JSON or human-readable. Never logs guest or card data; masks anything
-that looks like a card number in the text of an error, which may come from outside.
-
-Events are named `noun.verbed`. A stage finishes a message with one wide event that has everything it learnt."""
+that looks like a card number in the text of an error, which may come from outside. Events are named `noun.verbed`. A stage finishes
+a message with one wide event that has everything it learnt."""
 
 import asyncio
 import atexit
@@ -27,18 +26,14 @@ from forwarder.process.printable import OBEYED, printable
 from forwarder.reservation.checks.card_numbers import mask_all
 
 LogFormat = Literal["auto", "json", "pretty"]
-
-MAX_WAITING_CHARACTERS: Final = 4 * 1024 * 1024
-"""How much may wait for the reader. Further lines are dropped and counted."""
+Event = structlog.typing.EventDict
+MAX_WAITING_CHARACTERS: Final = 4 * 1024 * 1024  # for the reader; further lines are dropped and counted
 FLUSH_SECONDS: Final = 2.0
 _GATHER_SECONDS: Final = 0.01
 """How long lines wait for others, to be written together. Waking a thread costs more than writing a line."""
-
 _REPEAT_SECONDS: Final = 10.0
-
 _OUR_WORDS: Final = frozenset({"info", "debug"})  # Levels whose events contain only our identifiers, numbers and codes
 _log = structlog.get_logger(__name__)
-
 _context: Final[ContextVar[Mapping[str, str]]] = ContextVar("log_context", default={})  # noqa: B039 - never changed
 
 
@@ -59,7 +54,7 @@ def log_context(**names: str) -> Iterator[None]:
         _context.reset(token)
 
 
-def merge_log_context(_logger: object, _level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def merge_log_context(_logger: object, _level: str, event: Event) -> Event:
     """Structlog processor that adds the log context; the event's own values win."""
     return {**_context.get(), **event}
 
@@ -86,11 +81,9 @@ def configure_logging(level: str, style: LogFormat, usual_share: float = 1.0) ->
         structlog.processors.format_exc_info,
         _without_cards,
     ]
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-        if pretty
-        else structlog.processors.JSONRenderer(serializer=_json)
-    )
+    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer(lambda event, **_options: json_line(event))
+    if pretty:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     file: TextIO | WriterThread = sys.stderr
     with contextlib.suppress(OSError, ValueError):  # no descriptor, and so no reader that could stall
         file = WriterThread(sys.stderr.fileno())
@@ -104,15 +97,11 @@ def configure_logging(level: str, style: LogFormat, usual_share: float = 1.0) ->
     )
     handler = logging.StreamHandler(file)
     handler.addFilter(Repeats())
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _printable, renderer],
-        )
-    )
-    logging.basicConfig(
-        handlers=[handler], level=max(logging.getLevelNamesMapping()[level.upper()], logging.WARNING), force=True
-    )
+    processors = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _printable, renderer]
+    chain = [*shared, structlog.stdlib.add_logger_name]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=chain, processors=processors))
+    least = max(logging.getLevelNamesMapping()[level.upper()], logging.WARNING)
+    logging.basicConfig(handlers=[handler], level=least, force=True)
 
 
 class LineLogger:
@@ -124,11 +113,11 @@ class LineLogger:
     def __init__(self, file: "TextIO | WriterThread") -> None:
         self._file = file
         self._lock = threading.Lock()
-        self._held: list[str | structlog.typing.EventDict] = []
+        self._held: list[str | Event] = []
         self._flushing_loop: asyncio.AbstractEventLoop | None = None
         atexit.register(self.flush)
 
-    def info(self, line: str | structlog.typing.EventDict) -> None:
+    def info(self, line: str | Event) -> None:
         with self._lock:
             self._held.append(line)
         try:
@@ -142,7 +131,7 @@ class LineLogger:
 
     debug = info
 
-    def warning(self, line: str | structlog.typing.EventDict) -> None:
+    def warning(self, line: str | Event) -> None:
         with self._lock:
             self._held.append(line)
         self.flush()
@@ -150,7 +139,6 @@ class LineLogger:
     warn = error = exception = critical = fatal = warning
 
     def flush(self) -> None:
-        """Writes the held lines."""
         self._flushing_loop = None
         with self._lock:
             held, self._held = self._held, []
@@ -160,9 +148,7 @@ class LineLogger:
                 self._file.flush()
 
 
-def completed(
-    logger: object, level: str, event: structlog.typing.EventDict
-) -> tuple[tuple[structlog.typing.EventDict], dict[str, object]]:
+def completed(logger: object, level: str, event: Event) -> tuple[tuple[Event], dict[str, object]]:
     """Structlog's only processor of JSON lines: completes the event with its context, level, time and traceback for `LineLogger`.
     Its values must not be changed afterwards. One step instead of a chain of processors, which would double the cost of the line
     that stages write for each reservation."""
@@ -178,10 +164,10 @@ def completed(
     return (event,), {}
 
 
-def json_line(event: structlog.typing.EventDict) -> str:
+def json_line(event: Event) -> str:
     """The line of a completed event, with terminal control characters escaped."""
     try:
-        line = orjson.dumps(event, option=_AS_PYDANTIC).decode()
+        line = orjson.dumps(event, option=orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS).decode()
     except orjson.JSONEncodeError:  # an error, a Decimal, …
         line = to_json(event, fallback=str).decode()
     if line.isascii() and "\x7f" not in line:
@@ -189,20 +175,13 @@ def json_line(event: structlog.typing.EventDict) -> str:
     return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
-_AS_PYDANTIC: Final = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS
-
-
-def _without_cards(_logger: object, _level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    masked: structlog.typing.EventDict = mask_all(event)
+def _without_cards(_logger: object, _level: str, event: Event) -> Event:
+    masked: Event = mask_all(event)
     return masked
 
 
-def _printable(_logger: object, _level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def _printable(_logger: object, _level: str, event: Event) -> Event:
     return {name: printable(said) if isinstance(said, str) else said for name, said in event.items()}
-
-
-def _json(event: structlog.typing.EventDict, **_options: object) -> str:
-    return json_line(event)
 
 
 class Repeats(logging.Filter):

@@ -1,21 +1,76 @@
-"""The catalogue of metrics: every number that a process shows at /metrics, with its labels, unit and meaning.
-
-Label values come from closed sets (kinds, outcomes, routes) or are account ids, never request ids or guest data. Hot paths keep the
-child that `labels()` returns rather than look it up for each message."""
+"""The catalogue of metrics: every number that a process shows at /metrics, with its labels, unit and meaning. Then what shows them,
+for all processes of a port together. Label values come from closed sets (kinds, outcomes, routes) or are account ids, never request
+ids or guest data. Hot paths keep the child that `labels()` returns rather than look it up for each message."""
 
 import asyncio
 import atexit
 import functools
+import json
+import os
+import platform
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
-from forwarder.observability.snapshots import SnapshotGauge
+from forwarder import __version__
+
+_DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
+_FILE: Final = "snapshot_{}.json"
+_PROC: Final = Path("/proc")
+_WITH_EVERYTHING: Final = (None, "up", "console")  # the roles that show every metric
+Values = Mapping[tuple[str, ...], float]
+
+
+class SnapshotGauge(Collector):
+    """A gauge that is replaced as a whole, and sums over several processes; each has its snapshots in a file beside the client's. A
+    gauge of the Prometheus client never drops a label's last value, and one without labels is 0 before it is set. A snapshot must
+    be able to disappear: an account that was removed, a number that this process no longer reads."""
+
+    every: Final[dict[str, "SnapshotGauge"]] = {}
+
+    def __init__(self, name: str, meaning: str, labels: Iterable[str] = ()) -> None:
+        self.name = name
+        self._meaning = meaning
+        self.labels = tuple(labels)
+        self.values: dict[tuple[str, ...], float] = {}
+        self.every[name] = self
+        REGISTRY.register(self)
+
+    def replace(self, values: Values) -> None:
+        """Replaces all values by these, keyed by label values."""
+        self.values = dict(values)
+        if (directory := os.environ.get(_DIRECTORY)) is not None:
+            # The file that sibling processes read. Atomic, even if this process is killed.
+            file = Path(directory, _FILE.format(os.getpid()))
+            new = file.with_suffix(".new")
+            rows = {name: list(gauge.values.items()) for name, gauge in self.every.items()}
+            new.write_text(json.dumps(rows), encoding="utf-8")
+            new.replace(file)
+
+    def describe(self) -> Iterable[Metric]:
+        return [Metric(self.name, self._meaning, "gauge")]
+
+    def collect(self) -> Iterable[Metric]:
+        return self.shown(self.values)
+
+    def shown(self, values: Values) -> Iterator[Metric]:
+        metric = Metric(self.name, self._meaning, "gauge")
+        for given, number in values.items():
+            metric.add_sample(self.name, dict(zip(self.labels, given, strict=True)), number)
+        if values:
+            yield metric
+
 
 _FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 300.0)
 """Up to the longest push or wait that the settings allow."""
 _LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28800, 86400)
-
 BUILD = Gauge(
     "forwarder_build_info",
     "1 for each running role, with its version and revision.",
@@ -23,7 +78,6 @@ BUILD = Gauge(
     multiprocess_mode="livemax",
 )
 """`revision`: from `FORWARDER_REVISION`; the container image sets it to the source revision it was built from."""
-
 FAILING_CHECKS = SnapshotGauge(
     "forwarder_failing_checks",
     "1 for each check of readiness that this process fails as it is scraped, 0 for those that it passes.",
@@ -34,18 +88,15 @@ loops (no loop fails repeatedly), certificate (its own ones are valid for more t
 notifier reads its topic), topic_readable (it can decode its topic), store_in_step_with_topics (the store is not known to lack what
 the topics record), topics_in_step_with_store (the topics have everything that the store took from them), keys_in_step_with_store
 (the store has the keys that this process began with: it was not recreated)."""
-
 CONTAINED_FAULTS = Counter(
     "forwarder_contained_faults_total",
     "Unexpected exceptions, contained: the log has the traceback as fault.contained.",
     ["where"],
 )
 """`where`: the loop that failed, or the kind of unit that was set aside (`Where` in `forwarder/process/containment.py`)."""
-
 SUBMISSIONS = Counter("forwarder_submissions_total", "Submissions answered by the ingress.", ["operation", "answer"])
 """`operation`: those that create, cancel, and bulk for items of a bulk that are neither. `answer`: accepted, dry_run, or the
 problem's code. Each item of a bulk counts; a bulk refused as a whole counts once."""
-
 PUBLISH_SECONDS = Histogram(
     "forwarder_publish_seconds", "From passing a submission to the log to its acknowledgement.", buckets=_FAST
 )
@@ -56,7 +107,6 @@ REQUEST_SECONDS = Histogram(
     ["route", "method", "status"],
     buckets=_FAST,
 )
-
 CONNECTIONS = Gauge(
     "forwarder_http_connections", "Connections of HTTP clients, at the last count.", multiprocess_mode="livesum"
 )
@@ -66,26 +116,21 @@ CONNECTIONS_ENDED = Counter(
 """`reason`: refused (too many, or too many of one address), evicted (in favour of a new one), silent (sent nothing), slow_head,
 slow_body, too_large (a head, a chunk's frame or trailers), malformed (not HTTP, or no valid `Host`), tls (no handshake came of it),
 unread (the response)."""
-
 LOG_LINES_DROPPED = Counter("forwarder_log_lines_dropped_total", "Log lines dropped because their reader is too slow.")
-
 BAD_TOKENS = Counter(
     "forwarder_bad_tokens_total", "Requests with an API key that is unknown or was revoked.", ["answer"]
 )
 """`answer`: refused (401), throttled (429: too many came from the address)."""
-
 TAKEN_IN = Counter(
     "forwarder_taken_in_total", "Messages of the requests topic, by what intake did with them.", ["result"]
 )
 """`result`: taken_in, cancellation (those delivered before included, which change nothing), duplicate and conflicting_body (another
 body under one key, which is not made; both also counted as taken_in), undecodable, forged."""
-
 MESSAGES_LOST = Counter(
     "forwarder_messages_lost_total",
     "Messages that a topic lost before they were received: deleted too early, or the topic was recreated.",
     ["topic"],
 )
-
 INTAKE_STALLED_SECONDS = Gauge(
     "forwarder_intake_stalled_seconds",
     "For how long this worker has not read the requests topic, nor found it empty; 0 below ten seconds.",
@@ -94,7 +139,6 @@ INTAKE_STALLED_SECONDS = Gauge(
 HELD = Gauge(
     "forwarder_held_reservations", "Reservations that this worker holds in memory.", multiprocess_mode="livesum"
 )
-
 PUSHES = Counter("forwarder_pushes_total", "Pushes to PMSs.", ["kind", "action", "outcome"])
 """`kind`: of the PMS; `test` for submissions of test keys."""
 PUSH_SECONDS = Histogram("forwarder_push_seconds", "How long a push took.", ["kind", "action"], buckets=_FAST)
@@ -104,13 +148,11 @@ BREAKERS = SnapshotGauge(
     ["kind", "state"],
 )
 """`state`: open, also during a probe; idle, if the pause is over and there is nothing to push as a probe."""
-
 OPEN_BREAKERS = SnapshotGauge(
     "forwarder_circuit_breaker_open",
     "1 for each account whose circuit breaker is open at this worker, with the reason for which it opened.",
     ["account", "reason"],
 )
-
 BREAKER_OPENINGS = Counter(
     "forwarder_circuit_breaker_openings_total", "Times that a circuit breaker opened, failed probes included.", ["kind"]
 )
@@ -129,7 +171,6 @@ DOUBLES = Counter(
 )
 CANCELLATIONS = Counter("forwarder_cancellations_total", "Cancellations that came to an end.", ["kind", "status"])
 """`status`: DONE, REFUSED (by the PMS), FAILED (not carried out before its deadline)."""
-
 CARDS_GONE = Counter(
     "forwarder_cards_gone_total", "Cards that came from the log after the key that they were sealed to was destroyed."
 )
@@ -142,24 +183,20 @@ SEALING_KEYS_DESTROYED = Counter(
 RESULTS_PUBLISHED = Counter("forwarder_results_published_total", "Result events acknowledged by the log.")
 DEAD_LETTERS = Counter("forwarder_dead_letters_total", "Dead letters acknowledged by the log.", ["class"])
 """`class`: why they were set aside, as in `forwarder dead-letters list`."""
-
 UNREADABLE_RESULTS = Counter(
     "forwarder_unreadable_results_total",
     "Messages of the results topic that cannot be read and were skipped.",
     ["reader"],
 )
 """`reader`: notifier; waiters, which read only events about submissions whose outcome a request waits for."""
-
 UNPUBLISHED_RESULTS = Gauge(
     "forwarder_unpublished_results",
     "Result events recorded and not published yet, at the last count; those that cannot be published included.",
     multiprocess_mode="livemax",
 )
-
 WEBHOOKS_QUEUED = Counter("forwarder_webhooks_queued_total", "Deliveries that the notifier queued for result events.")
 WEBHOOK_DELIVERIES = Counter("forwarder_webhook_deliveries_total", "Posts to customers' endpoints.", ["outcome"])
 """`outcome`: delivered, put_off (tried again later), failed (given up), gone (410)."""
-
 WEBHOOK_SECONDS = Histogram("forwarder_webhook_seconds", "How long a post to an endpoint took.", buckets=_FAST)
 WEBHOOK_ENDPOINTS_DISABLED = Counter(
     "forwarder_webhook_endpoints_disabled_total", "Endpoints that the notifier disabled.", ["reason"]
@@ -175,7 +212,6 @@ PENDING = SnapshotGauge(
 )
 """`account`: the accounts with the largest backlog, as many as `FORWARDER_METRICS_ACCOUNTS`; the rest together are `other`.
 `state`: active, paused, unknown (there is no such account)."""
-
 OLDEST_PENDING_SECONDS = SnapshotGauge(
     "forwarder_oldest_pending_seconds",
     "How long ago the oldest PENDING reservation was accepted.",
@@ -214,7 +250,6 @@ STORE_BYTES = SnapshotGauge("forwarder_store_bytes", "Size of the database on di
 ACCOUNTS = SnapshotGauge("forwarder_accounts", "Accounts, and their shadows that were used.", ["state"])
 LAG_MESSAGES = SnapshotGauge("forwarder_lag_messages", "Messages that the group has not committed yet.", ["group"])
 """`group`: worker, of the requests topic; notifier, of the results topic."""
-
 LAG_SECONDS = SnapshotGauge(
     "forwarder_lag_seconds",
     "How long ago the oldest message was appended that the group has not committed yet; 0 when there is none.",
@@ -227,7 +262,6 @@ RETENTION_SECONDS = SnapshotGauge(
 )
 WEBHOOKS_PENDING = SnapshotGauge("forwarder_webhooks_pending", "Deliveries still to be made.", ["endpoint"])
 """`endpoint`: as `account` of `forwarder_pending_reservations`."""
-
 WEBHOOKS_OLDEST_DUE_SECONDS = SnapshotGauge(
     "forwarder_webhooks_oldest_due_seconds", "How long the oldest due delivery has been due.", ["endpoint"]
 )
@@ -235,7 +269,6 @@ STANDING_READ_AT = SnapshotGauge(
     "forwarder_standing_read_timestamp_seconds", "Unix time of the last backlog snapshot.", ["what"]
 )
 """`what`: work, from the store; lag, from the log. A snapshot older than two minutes is no longer shown."""
-
 FROM_0: Final = {
     "ingress": (BAD_TOKENS, PUBLISH_SECONDS, WAITING),
     "query": (BAD_TOKENS, WAITING),
@@ -252,9 +285,7 @@ FROM_0: Final = {
 }
 """The metrics that are 0 from the start of a process, by the roles that count them. Other roles hide them: there 0 would read as if
 all were well. All other metrics have labels, and no value before something is counted, or are those of every role."""
-
-_DELAY_SECONDS: Final = 0.1
-"""The longest time before an observation shows in the metrics."""
+_DELAY_SECONDS: Final = 0.1  # the longest time before an observation shows in the metrics
 
 
 class DeferredMetrics:
@@ -269,20 +300,18 @@ class DeferredMetrics:
         atexit.register(self.flush)
 
     def observe(self, histogram: Histogram, value: float) -> None:
-        """Adds `value` to `histogram` within a tenth of a second."""
         self._observations.append((histogram, value))
-        if asyncio.get_running_loop() is not self._flushing_loop:
-            self._flush_later()
+        self._flush_later()
 
     def count(self, counter: Counter) -> None:
-        """Increments `counter` within a tenth of a second."""
         self._counts[counter] = self._counts.get(counter, 0) + 1
-        if asyncio.get_running_loop() is not self._flushing_loop:
-            self._flush_later()
+        self._flush_later()
 
     def _flush_later(self) -> None:
-        self._flushing_loop = asyncio.get_running_loop()
-        self._flushing_loop.call_later(_DELAY_SECONDS, self.flush)
+        loop = asyncio.get_running_loop()
+        if loop is not self._flushing_loop:
+            self._flushing_loop = loop
+            loop.call_later(_DELAY_SECONDS, self.flush)
 
     def flush(self) -> None:
         self._flushing_loop = None
@@ -294,8 +323,7 @@ class DeferredMetrics:
             histogram.observe(value)
 
 
-DEFERRED: Final = DeferredMetrics()
-"""The process's, as its metrics are."""
+DEFERRED: Final = DeferredMetrics()  # the process's, as its metrics are
 
 
 @functools.cache
@@ -304,7 +332,86 @@ def submissions(operation: str, answer: str) -> Counter:
     return SUBMISSIONS.labels(operation, answer)
 
 
-@functools.cache
-def dead_letters(failure_class: str) -> Counter:
-    """`DEAD_LETTERS` of this class."""
-    return DEAD_LETTERS.labels(failure_class)
+# --- exposition ---
+
+
+def tell_build(role: str, revision: str) -> None:
+    """Sets the build metric of `role`."""
+    BUILD.labels(role, __version__, revision, platform.python_version()).set(1)
+
+
+def registry(role: str | None = None) -> CollectorRegistry:
+    """The registry to expose: of all processes on this port if `PROMETHEUS_MULTIPROC_DIR` is set, else of this one. Without what
+    only other roles count; with everything for a process with all roles."""
+    DEFERRED.flush()
+    if _DIRECTORY not in os.environ:
+        every = REGISTRY
+    else:
+        every = CollectorRegistry()
+        MultiProcessCollector(every)  # type: ignore[no-untyped-call]
+        every.register(SnapshotsOfAll())
+        every.register(ProcessesTogether())
+    if role in _WITH_EVERYTHING:
+        return every
+    own = FROM_0.get(role, ())
+    foreign = {metric for counted in FROM_0.values() for metric in counted if metric not in own}
+    of_role = CollectorRegistry()
+    of_role.register(_Shown(every, {described.name for metric in foreign for described in metric.describe()}))
+    return of_role
+
+
+class _Shown(Collector):
+    """The metrics in `registry` except those with the names `hidden`."""
+
+    def __init__(self, registry: CollectorRegistry, hidden: Collection[str]) -> None:
+        self._registry = registry
+        self._hidden = hidden
+
+    def collect(self) -> Iterable[Metric]:
+        return (metric for metric in self._registry.collect() if metric.name not in self._hidden)
+
+
+class SnapshotsOfAll(Collector):
+    """The snapshots of all running processes of this port."""
+
+    def collect(self) -> Iterable[Metric]:
+        sums: dict[str, dict[tuple[str, ...], float]] = {}
+        for file in Path(os.environ[_DIRECTORY]).glob(_FILE.format("*")):
+            if (_PROC / file.stem.rpartition("_")[2]).exists():
+                for name, rows in json.loads(file.read_text(encoding="utf-8")).items():
+                    of_name = sums.setdefault(name, {})
+                    for labels, number in rows:
+                        of_name[tuple(labels)] = of_name.get(tuple(labels), 0.0) + number
+        for name, values in sums.items():
+            yield from SnapshotGauge.every[name].shown(values)
+
+
+class ProcessesTogether(Collector):
+    """The `process_…` metrics of all processes of this port: sums, the latest start, and the lowest limit. So a restart of any
+    of them changes `process_start_time_seconds`."""
+
+    _OTHERWISE: Final = {"process_start_time_seconds": max, "process_max_fds": min}
+
+    def collect(self) -> Iterable[Metric]:
+        found: dict[str, list[Metric]] = {}
+        pids = _siblings()
+        for pid in pids:
+            for metric in ProcessCollector(pid=partial(str, pid), registry=None).collect():
+                found.setdefault(metric.name, []).append(metric)
+        for same in found.values():
+            if len(same) < len(pids):
+                continue  # a process may not allow others to see its number of open files
+            together, *_ = same
+            values = [metric.samples[0].value for metric in same]
+            combine = self._OTHERWISE.get(together.samples[0].name, sum)
+            together.samples = [together.samples[0]._replace(value=combine(values))]
+            yield together
+
+
+def _siblings() -> list[int]:
+    """The ids of this process and its siblings; only its own where the system does not list them."""
+    parent = os.getppid()
+    try:
+        return [int(each) for each in (_PROC / f"{parent}/task/{parent}/children").read_text().split()]
+    except OSError:
+        return [os.getpid()]

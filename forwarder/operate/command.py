@@ -22,13 +22,12 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 from typer import Option
 
 from forwarder.assembly.backend import Backend, database_of, open_backend, open_log
-from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.output import AsJson, Failed, Shown, WrongUsage
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.clock import SystemClock
 from forwarder.process.loops import first_of
 from forwarder.reservation.submission import shadow_id
-from forwarder.settings import Settings
+from forwarder.settings import Settings, settings_and_logging
 from forwarder.tenancy.port import NotKnown
 from forwarder.topics.port import Log
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, structs
 from pydantic_core import from_json, to_json
 
-from forwarder.observability.tracing.tracer import Kind, Span, Tracer, ending
+from forwarder.observability.tracing import Kind, Span, Tracer, ending
 from forwarder.pms import sdk
 from forwarder.pms.accounts import Plaintext, is_encrypted
 from forwarder.pms.adapter import limits_of

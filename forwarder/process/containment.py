@@ -11,7 +11,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum, unique
+from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -20,71 +20,30 @@ from forwarder.observability import metrics
 
 T = TypeVar("T")
 K = TypeVar("K")
-
 _log = structlog.get_logger(__name__)
-
 UNREADY_AFTER: Final = 5  # how many faults of one loop in a row, without a success in between, make the process unready
 _LONGEST_PAUSE_SECONDS: Final = 300.0
 _LONGEST_OUTAGE_PAUSE_SECONDS: Final = 60.0
-
 SYSTEMIC_AFTER: Final = 5
 """How many units in a row may raise at one place, without a success, before this process is at fault and not the units."""
-
 _TRY_PAUSES: Final = (0.2, 1.0)  # seconds between retries of a few units of which none succeeded: a fault may pass
 FAULTS: Final = (Exception, asyncio.CancelledError)
 """To catch before `contained`: libraries raise `CancelledError` in tasks that were not cancelled, as from a future of their own."""
 
 
-@unique
-class Where(StrEnum):
-    """Every loop, every batch and every kind of unit whose faults are contained."""
-
+Where = StrEnum(
+    "Where",
     # Loops of the worker.
-    LEASE = "lease"
-    RECOVERY_CHECK = "recovery_check"
-    TOPIC = "topic"
-    STORE = "store"
-    INTAKE = "intake"
-    INTAKE_WATCH = "intake_watch"
-    SWEEP = "sweep"
-    REFILL = "refill"
-    DEADLINES = "deadlines"
-    CARDS = "cards"
-    REPUBLISH = "republish"
-    BREAKERS = "breakers"
-    RATE_LOANS = "rate_loans"
-    STANDING = "standing"
-    STANDING_LAG = "standing_lag"
-    RETENTION = "retention"
-    # Loops of the notifier.
-    WEBHOOK_EVENTS = "webhook_events"
-    WEBHOOK_SWEEP = "webhook_sweep"
-    # Loops of several roles.
-    WAITERS = "waiters"
-    SEALING_KEYS = "sealing_keys"
-    REGISTER = "register"
-    KEY_USES = "key_uses"
-    RATE_LIMITS = "rate_limits"
+    "LEASE RECOVERY_CHECK TOPIC STORE INTAKE INTAKE_WATCH SWEEP REFILL DEADLINES CARDS REPUBLISH BREAKERS RATE_LOANS "
+    "STANDING STANDING_LAG RETENTION "
+    # Loops of the notifier, and of several roles.
+    "WEBHOOK_EVENTS WEBHOOK_SWEEP WAITERS SEALING_KEYS REGISTER KEY_USES RATE_LIMITS "
     # Batches and units of the worker.
-    CANCELLATIONS = "cancellations"
-    DEAD_LETTERS = "dead_letters"
-    CONFLICTS = "conflicts"
-    ACCOUNT = "account"
-    ADAPTER = "adapter"
-    PUSH = "push"
-    INTENTS = "intents"
-    CARD_KEYS = "card_keys"
-    OUTCOMES = "outcomes"
-    OUTBOX = "outbox"
-    PUBLISHED = "published"
-    # Batches and units of the notifier.
-    WEBHOOK_INTAKE = "webhook_intake"
-    WEBHOOK_POST = "webhook_post"
-    WEBHOOK_RECORDS = "webhook_records"
-    WEBHOOK_ENDPOINT = "webhook_endpoint"
-    # Elsewhere.
-    CONSOLE = "console"
-    RECOVERY = "recovery"
+    "CANCELLATIONS DEAD_LETTERS CONFLICTS ACCOUNT ADAPTER PUSH INTENTS CARD_KEYS OUTCOMES OUTBOX PUBLISHED "
+    # Batches and units of the notifier; elsewhere.
+    "WEBHOOK_INTAKE WEBHOOK_POST WEBHOOK_RECORDS WEBHOOK_ENDPOINT CONSOLE RECOVERY",
+)
+"""Every loop, every batch and every kind of unit whose faults are contained. The values are the names in small letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +68,8 @@ def contained(where: Where, error: BaseException, **ids: Any) -> Fault:
     error = as_fault(error)
     fault = Fault(f"err_{secrets.token_hex(6)}", where, error)
     metrics.CONTAINED_FAULTS.labels(where.value).inc()
-    _log.error(
-        "fault.contained", where=where.value, error_id=fault.id, kind=type(error).__name__, **ids, exc_info=error
-    )
+    kind = type(error).__name__
+    _log.error("fault.contained", where=where.value, error_id=fault.id, kind=kind, **ids, exc_info=error)
     return fault
 
 
@@ -246,7 +204,6 @@ class Pauses(Generic[K]):
         self._faults[unit] = count, self._monotonic() + pause_after(count)
 
     def works(self, unit: K) -> None:
-        """Ends the back-off of `unit`: it succeeded."""
         self._faults.pop(unit, None)
 
 
@@ -265,13 +222,11 @@ class LoopHealth:
         return sorted({where.value for where in self._failing.values()})
 
     def fails(self, loop: object, where: Where, error_id: str) -> None:
-        """Records that `loop` failed too often in a row, last with that error."""
         if loop not in self._failing:
             self._failing[loop] = where
             _log.error("loop.failing", where=where.value, error_id=error_id)
 
     def works(self, loop: object) -> None:
-        """`loop` works again, or has ended."""
         where = self._failing.pop(loop, None)
         if where is not None:
             _log.info("loop.works_again", where=where.value)

@@ -1,6 +1,5 @@
-"""Writes that must commit together with a change, in the same transaction: neither is stored without the other.
-
-Store and tenancy know nothing of each other, nor of the writes: each of their transactions ends by calling the enlisted write."""
+"""Writes that must commit together with a change, in the same transaction: neither is stored without the other. Store and tenancy
+know nothing of each other, nor of the writes: each of their transactions ends by calling the enlisted write."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager

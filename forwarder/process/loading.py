@@ -1,7 +1,6 @@
-"""Process start-up and memory: imports on demand, and the cyclic garbage collector.
-
-A process of one stage loads nothing of the others, and a command starts quickly, because a module that is rarely needed is named as
-`module:attribute` and imported on use. Tests load every name of each such table."""
+"""Process start-up and memory: imports on demand, and the cyclic garbage collector. A process of one stage loads nothing of the
+others, and a command starts quickly, because a module that is rarely needed is named as `module:attribute` and imported on use.
+Tests load every name of each such table."""
 
 import gc
 from functools import cache

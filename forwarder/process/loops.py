@@ -1,6 +1,5 @@
-"""Tasks: loops that outlive outages and faults, group commit, waiting for the first of several, and yielding to the event loop.
-
-An outage of something outside is retried. Any other exception is contained: see `forwarder/process/containment.py`."""
+"""Tasks: loops that outlive outages and faults, group commit, waiting for the first of several, and yielding to the event loop. An
+outage of something outside is retried. Any other exception is contained: see `forwarder/process/containment.py`."""
 
 import asyncio
 import random
@@ -10,24 +9,13 @@ from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
+from forwarder.process import containment
 from forwarder.process.clock import Clock
-from forwarder.process.containment import (
-    FAULTS,
-    LOOPS,
-    UNREADY_AFTER,
-    Blame,
-    Fault,
-    Unworkable,
-    Where,
-    by_halves,
-    contained,
-)
+from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 
 T = TypeVar("T")
 R = TypeVar("R")
-
 _log = structlog.get_logger(__name__)
-
 CROWD: Final = 3  # the size from which a batch counts as large
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
@@ -62,12 +50,12 @@ class Outage:
 
     def faulted(self, error: BaseException) -> float:
         """An unexpected exception. Returns the seconds to pause: longer each time, up to a minute."""
-        if isinstance(error, Unworkable):  # contained already
+        if isinstance(error, containment.Unworkable):  # contained already
             return error.pause_seconds
         fault = contained(self._name, error)
         self._faults += 1
-        if self._faults >= UNREADY_AFTER:
-            LOOPS.fails(self, self._name, fault.id)
+        if self._faults >= containment.UNREADY_AFTER:
+            containment.LOOPS.fails(self, self._name, fault.id)
         return _pause(self._faults, _LONGEST_FAULT_PAUSE_SECONDS)
 
     def over(self) -> None:
@@ -81,7 +69,7 @@ class Outage:
         """It works, or will not be retried."""
         if self._faults:
             self._faults = 0
-            LOOPS.works(self)
+            containment.LOOPS.works(self)
 
 
 def _pause(failures: int, longest: float) -> float:
@@ -157,7 +145,7 @@ def detached(work: Coroutine[Any, Any, R]) -> "asyncio.Task[R]":
 
 
 class TimeSlice:
-    """How much a long computation does before it yields to the event loop, so that it does not delay other responses: as many
+    """How much a long computation does before it lets all ready tasks run, so that it does not delay other responses: as many
     bytes, read or written, as take a millisecond or two."""
 
     BYTES: Final = 16 * 1024
@@ -165,18 +153,12 @@ class TimeSlice:
     def __init__(self) -> None:
         self._done = 0
 
-    def used_up(self, work: int) -> bool:
-        """Whether to `yield_to_loop` now. `work`: bytes processed since the last call."""
+    async def spend(self, work: int = BYTES) -> None:
+        """`work`: bytes processed since the last call."""
         self._done += work
-        if self._done < self.BYTES:
-            return False
-        self._done = 0
-        return True
-
-
-async def yield_to_loop() -> None:
-    """Lets all ready tasks run."""
-    await asyncio.sleep(0)
+        if self._done >= self.BYTES:
+            self._done = 0
+            await asyncio.sleep(0)
 
 
 _Waiting = tuple[T, asyncio.Future[R] | None]
@@ -224,7 +206,6 @@ class Batcher(Generic[T, R]):
         return await future
 
     def post(self, *items: T) -> None:
-        """As `submit`, for callers that ignore the result."""
         self._waiting += [(item, None) for item in items]
         self._start()
 
@@ -263,7 +244,7 @@ class Batcher(Generic[T, R]):
     async def _until_workable(self, batch: Sequence[_Waiting[T, R]]) -> None:
         while True:
             try:
-                return await by_halves(
+                return await containment.by_halves(
                     self._carry_out,
                     batch,
                     where=self._where,
@@ -271,7 +252,7 @@ class Batcher(Generic[T, R]):
                     outages=self._outages,
                     blame=self._blame,
                 )
-            except Unworkable as error:
+            except containment.Unworkable as error:
                 assert self._blame is not None  # noqa: S101 - without it nothing is found to be unworkable
                 await self._blame.sleep(error.pause_seconds)
 

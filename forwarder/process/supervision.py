@@ -1,6 +1,5 @@
-"""Processes: signals, and several processes on one port.
-
-A process stops on SIGTERM or SIGINT within its grace period and exits 0; a second signal ends it at once."""
+"""Processes: signals, and several processes on one port. A process stops on SIGTERM or SIGINT within its grace period and exits 0;
+a second signal ends it at once."""
 
 import asyncio
 import contextlib
@@ -11,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import structlog
@@ -22,14 +21,11 @@ from forwarder.process.loading import collect_rarely
 
 Stop = asyncio.Event  # set once the process is to end
 _log = structlog.get_logger(__name__)
-
 BACKLOG: Final = 2048  # the length of the listen queue
 SHARED_ADDRESS: Final = "FORWARDERSHARED_ADDRESS"
 """The variable with which `run_processes` passes the shared address to its children."""
-
 PROCESS_NUMBER: Final = "FORWARDERPROCESS_NUMBER"
 """The variable with the number of a child, from 0, which the one that replaces it has as well."""
-
 _EVERY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
 _RESTART_PAUSE_SECONDS = 1.0
 
@@ -139,28 +135,20 @@ def run_processes(arguments: Sequence[str], *, count: int, bound: socket.socket)
     waiting connections, so that a client's few long-lived connections could all end up in one process. Restarts a process that
     dies. Forwards SIGTERM and SIGINT, then waits for the processes."""
     host, port = bound.getsockname()[:2]
-    with tempfile.TemporaryDirectory(prefix="forwarder-metrics-") as metrics_dir:
-        environment = {**os.environ, SHARED_ADDRESS: f"{host}:{port}", "PROMETHEUS_MULTIPROC_DIR": metrics_dir}
-        command = [sys.executable, "-m", "forwarder", *arguments]
-        return asyncio.run(_raise_all(command, environment, count))
+    command = [sys.executable, "-m", "forwarder", *arguments]
 
-
-async def _raise_all(command: Sequence[str], environment: Mapping[str, str], count: int) -> int:
-    stop, loop = Stop(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-
-    async def raise_one(number: int) -> int:
-        own = {**environment, PROCESS_NUMBER: str(number)}
+    async def keep_up(number: int, stop: Stop, metrics_dir: str) -> int:
+        own = {SHARED_ADDRESS: f"{host}:{port}", PROCESS_NUMBER: str(number), "PROMETHEUS_MULTIPROC_DIR": metrics_dir}
         while True:
-            child = await asyncio.create_subprocess_exec(*command, env=own, stdin=subprocess.PIPE)
-            ended, stopped = asyncio.create_task(child.wait()), asyncio.create_task(stop.wait())
+            child = await asyncio.create_subprocess_exec(*command, env={**os.environ, **own}, stdin=subprocess.PIPE)
+            ended = asyncio.create_task(child.wait())
+            stopped = asyncio.create_task(stop.wait())
             await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 child.terminate()
             stopped.cancel()
             code = await ended
-            mark_process_dead(child.pid, own["PROMETHEUS_MULTIPROC_DIR"])  # type: ignore[no-untyped-call]
+            mark_process_dead(child.pid, metrics_dir)  # type: ignore[no-untyped-call]
             if not stop.is_set():
                 _log.error("process.died", pid=child.pid, exit_code=code)
                 with contextlib.suppress(TimeoutError):
@@ -168,4 +156,11 @@ async def _raise_all(command: Sequence[str], environment: Mapping[str, str], cou
             if stop.is_set():
                 return abs(code)
 
-    return max(await asyncio.gather(*map(raise_one, range(count))), default=0)
+    async def keep_all_up() -> int:
+        stop, loop = Stop(), asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        with tempfile.TemporaryDirectory(prefix="forwarder-metrics-") as metrics_dir:
+            return max(await asyncio.gather(*(keep_up(each, stop, metrics_dir) for each in range(count))), default=0)
+
+    return asyncio.run(keep_all_up())

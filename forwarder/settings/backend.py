@@ -36,7 +36,6 @@ class Distributed:
 
     @property
     def hosts(self) -> Sequence[str]:
-        """The hosts of the brokers and of the database."""
         return (*_brokers(self.bootstrap_servers), *_database_transport(self.database_url).hosts)
 
 
@@ -54,11 +53,11 @@ def backend_of(environment: Environment) -> Embedded | Distributed:
     servers, url = environment.kafka_bootstrap_servers, environment.database_url
     if servers and url:
         if not url.startswith(("postgresql://", "postgres://", "postgresql+asyncpg://")):
-            raise BadSettings(
-                "FORWARDER_DATABASE_URL must be a PostgreSQL URL: postgresql://user:password@host:5432/name"
-            )
+            right = "postgresql://user:password@host:5432/name"
+            raise BadSettings(f"FORWARDER_DATABASE_URL must be a PostgreSQL URL: {right}")
         security, transport = kafka_security(environment), _database_transport(url)
-        url = _with_password(url, secret(environment.database_password))
+        if password := secret(environment.database_password):
+            url = _with_password(url, password)
         if not environment.allow_plaintext:
             _refuse_plaintext(servers, security, transport)
         return Distributed(servers, url, security)
@@ -74,9 +73,7 @@ def backend_of(environment: Environment) -> Embedded | Distributed:
     return Embedded(environment.data_dir)
 
 
-def _with_password(url: str, password: str | None) -> str:
-    if password is None:
-        return url
+def _with_password(url: str, password: str) -> str:
     parts = urlsplit(url)
     user, at, hosts = parts.netloc.rpartition("@")
     if not at or ":" in user:
@@ -99,9 +96,8 @@ def _brokers(servers: str) -> list[str]:
             return [str(broker.hostname) for broker in brokers]
     except ValueError:  # a port that is no number, or an open bracket
         pass
-    raise BadSettings(
-        f"FORWARDER_KAFKA_BOOTSTRAP_SERVERS must be host:port, several with commas between; it is {servers!r}."
-    )
+    right = "host:port, several with commas between"
+    raise BadSettings(f"FORWARDER_KAFKA_BOOTSTRAP_SERVERS must be {right}; it is {servers!r}.")
 
 
 def _refuse_plaintext(servers: str, security: KafkaSecurity | None, database: Transport) -> None:

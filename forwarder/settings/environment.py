@@ -40,7 +40,6 @@ class Environment(BaseModel):
     docs/reference/settings.md: run `python -m tools.reference write` after a change."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", validate_default=True)
-
     trusted_proxies: Annotated[str, AfterValidator(_networks)] = ""
     """Trust `X-Forwarded-For` and `X-Forwarded-Proto` only from these proxies: addresses or networks (CIDR), comma-separated.
     Default: none."""

@@ -1,8 +1,11 @@
 """Reads the environment and checks it as a whole: unknown names, values from files, secrets, server certificates and the export of
 traces. Makes each component's settings from it."""
 
+import ctypes
 import os
+import resource
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +21,7 @@ from forwarder.http.connections import ConnectionLimits, TlsFiles
 from forwarder.http.messages import Admission
 from forwarder.notifier.posting import GROUP as NOTIFIER_GROUP
 from forwarder.notifier.posting import NotifierSettings
+from forwarder.observability.logging import configure_logging
 from forwarder.process.addresses import is_local
 from forwarder.process.supervision import PROCESS_NUMBER, SHARED_ADDRESS
 from forwarder.reservation.request import MAX_BODY_BYTES
@@ -30,20 +34,14 @@ from forwarder.webhooks.addresses import AddressRule
 from forwarder.worker.parts import GROUP, WorkerSettings
 
 _LEASE_TO_PUSH: Final = 1.5
-_NO_SETTINGS: Final = {
-    SHARED_ADDRESS,
-    PROCESS_NUMBER,
-    # Printed by `forwarder up` for clients in the same shell.
-    "FORWARDER_URL",
-    "FORWARDER_TOKEN",
-    "FORWARDER_WORKSPACE",
-}
+_FOR_CLIENTS: Final = {"FORWARDER_URL", "FORWARDER_TOKEN", "FORWARDER_WORKSPACE"}  # printed by `forwarder up`
+_NO_SETTINGS: Final = {SHARED_ADDRESS, PROCESS_NUMBER} | _FOR_CLIENTS
 _OF_THE_TESTS: Final = "FORWARDER_TEST_"
-
+_SEE: Final = "docs/reference/settings.md lists those there are."
+_PR_SET_DUMPABLE: Final = 4
 _IN_FILES: Final = [name for name in Environment.model_fields if f"{name}_file" in Environment.model_fields]
 """Variables that can be read from the file that `…_file` names."""
-_MAY_BE_EMPTY: Final = "earlier_secret_keys"
-"""A deployment may mount this file permanently and fill it only during a rotation."""
+_MAY_BE_EMPTY: Final = "earlier_secret_keys"  # a deployment may mount this file, and fill it only during a rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,34 +83,24 @@ class Settings:
 
     @property
     def rate_limit(self) -> RateLimit | None:
-        """The limit for API keys that have none of their own."""
         written = self.environment.rate_limit
         return None if written is None else read_limit(written)
 
     @property
     def metrics_token(self) -> str | None:
-        """The token that `/metrics` requires; None: no authentication."""
         return secret(self.environment.metrics_token)
 
     @property
     def connections(self) -> ConnectionLimits:
-        environment = self.environment
-        return ConnectionLimits(
-            max_connections=environment.max_connections,
-            max_per_address=environment.max_connections_per_address,
-            head_seconds=environment.head_seconds,
-            body_seconds=environment.body_seconds,
-        )
+        given = self.environment
+        of_clients = (given.max_connections, given.max_connections_per_address)
+        return ConnectionLimits(*of_clients, given.head_seconds, given.body_seconds)
 
     def admission(self) -> Admission:
-        """A fresh admission control with this process's HTTP limits."""
-        environment = self.environment
-        return Admission(
-            max_requests=environment.max_requests,
-            # Large enough that one workspace's share admits a body of the maximum size.
-            max_body_bytes=max(environment.max_request_bytes, 2 * MAX_BODY_BYTES),
-            max_response_bytes=environment.max_response_bytes,
-        )
+        given = self.environment
+        # Large enough that one workspace's share admits a body of the maximum size.
+        bodies, responses = max(given.max_request_bytes, 2 * MAX_BODY_BYTES), given.max_response_bytes
+        return Admission(max_requests=given.max_requests, max_body_bytes=bodies, max_response_bytes=responses)
 
     @property
     def worker(self) -> WorkerSettings:
@@ -143,20 +131,13 @@ class Settings:
         """The name of this process among the members of its consumer group; None if it has none."""
         name = self.environment.member_name.replace("{hostname}", socket.gethostname())
         number = os.environ.get(PROCESS_NUMBER)
-        if not name:
-            return None
-        return f"{name}-{number}" if number else name
+        return f"{name}-{number}" if name and number else name or None
 
     @property
     def webhook_addresses(self) -> AddressRule:
         """The addresses that webhooks may use; embedded also this machine's own, so that webhooks can be tried."""
         private = self.environment.webhook_private_addresses
         return AddressRule(private=private, loopback=isinstance(self.backend, Embedded))
-
-    @property
-    def webhook_proxy(self) -> str | None:
-        """The URL of the proxy for webhooks, with its password."""
-        return secret(self.environment.webhook_proxy)
 
 
 def read_settings() -> Settings:
@@ -167,20 +148,31 @@ def read_settings() -> Settings:
     try:
         return replace(settings_of(Environment.model_validate(ours)), trace_export=trace_export_of(os.environ))
     except ValidationError as error:
-        lines = [
-            f"{PREFIX}{'_'.join(str(step) for step in detail['loc'][:1]).upper()}: {_fault(detail)}"
-            for detail in error.errors(include_input=False, include_url=False)
-        ]
+        details = error.errors(include_input=False, include_url=False)
+        lines = [f"{''.join(variable(str(step)) for step in each['loc'][:1])}: {_fault(each)}" for each in details]
         raise BadSettings("\n".join(lines)) from None
+
+
+def settings_and_logging(level: str | None = None) -> Settings:
+    """The settings from the environment. Configures logging, at `level` rather than at the configured one; and disables core dumps
+    of this process, which could hold cards, whatever the system's setting, and on Linux also reading its memory from other
+    processes of the same user (`PR_SET_DUMPABLE`). Children decide for themselves."""
+    settings = read_settings()
+    environment = settings.environment
+    configure_logging(level or environment.log_level, environment.log_format, environment.log_usual_share)
+    if not environment.core_dumps:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    return settings
 
 
 def _fault(detail: ErrorDetails) -> str:
     """What is wrong with a value, where pydantic's words are for programmers."""
-    match detail["type"]:
-        case "too_short":
-            return f"must have at least {detail['ctx']['min_length']} characters"
-        case "string_pattern_mismatch":
-            return "is not written as docs/reference/settings.md says"
+    if detail["type"] == "too_short":
+        return f"must have at least {detail['ctx']['min_length']} characters"
+    if detail["type"] == "string_pattern_mismatch":
+        return "is not written as docs/reference/settings.md says"
     return detail["msg"].removeprefix("Value error, ")
 
 
@@ -193,11 +185,7 @@ def _refuse_unknown(names: Iterable[str]) -> None:
         whole = name.upper()
         if whole.startswith(PREFIX) and whole not in known and not whole.startswith(_OF_THE_TESTS):
             nearest = get_close_matches(whole.removeprefix(PREFIX), short, n=1)
-            hint = (
-                f"Did you mean {PREFIX}{nearest[0]}?"
-                if nearest
-                else "docs/reference/settings.md lists those there are."
-            )
+            hint = f"Did you mean {PREFIX}{nearest[0]}?" if nearest else _SEE
             refused.append(f"{name} is no setting. {hint}")
     if refused:
         raise BadSettings("\n".join(refused))
@@ -237,19 +225,16 @@ def _from_files(environment: Environment) -> dict[str, str]:
 
 def _server_tls(environment: Environment) -> TlsFiles | None:
     """The files to serve HTTPS with; None for plain HTTP. Raises `BadSettings` for incomplete or unusable ones."""
-    certificate, key, client_ca = (
-        environment.tls_certificate_file,
-        environment.tls_key_file,
-        environment.tls_client_ca_file,
-    )
-    given = {"tls_certificate_file": certificate, "tls_key_file": key, "tls_client_ca_file": client_ca}
+    certificate, key = environment.tls_certificate_file, environment.tls_key_file
+    names = ("tls_certificate_file", "tls_key_file", "tls_client_ca_file")
+    given = {name: getattr(environment, name) for name in names}
     named = ", ".join(f"{variable(name)}={path}" for name, path in given.items() if path is not None)
     if not named:
         return None
     if certificate is None or key is None:
         missing = [variable(name) for name in ("tls_certificate_file", "tls_key_file") if given[name] is None]
         raise BadSettings(f"{' and '.join(missing)} must be set, because {named} is: HTTPS needs both.")
-    files = TlsFiles(certificate, key, client_ca)
+    files = TlsFiles(certificate, key, environment.tls_client_ca_file)
     try:
         files.context()
     except OSError as error:
@@ -262,7 +247,6 @@ def _server_tls(environment: Environment) -> TlsFiles | None:
 _KEY_BYTES: Final = 32
 _MIN_LENGTH: Final = 16
 """For an earlier secret. The current one needs twice as many characters (`FORWARDER_SECRET_KEY`)."""
-
 _MIN_BITS: Final = 80.0  # Random text of 32 hexadecimal digits has 116 as `_bits` counts, and one in 100,000 has 92
 _PUBLISHED: Final = "DEVELOPMENT-ONLY"
 """The prefix of the secrets published in this project's documentation and examples."""
@@ -335,10 +319,8 @@ def trace_export_of(variables: Mapping[str, str]) -> TraceExport:
         return NOT_EXPORTED
     if exporters and "otlp" not in exporters:
         return TraceExport(asked_by, f"{_EXPORTER} is {given[_EXPORTER]}, and traces are exported by otlp alone")
-    protocol = next((name for name in _PROTOCOLS if name in given), None)
+    protocol, refusal = next((name for name in _PROTOCOLS if name in given), None), ""
     if protocol is not None and given[protocol] != _PROTOCOL:
-        return TraceExport(
-            asked_by,
-            f"{protocol} is {given[protocol]}, and traces are exported by {_PROTOCOL} alone: collectors take that at port 4318",
-        )
-    return TraceExport(asked_by)
+        refusal = f"{protocol} is {given[protocol]}, and traces are exported by {_PROTOCOL} alone"
+        refusal += ": collectors take that at port 4318"
+    return TraceExport(asked_by, refusal)

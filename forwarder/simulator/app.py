@@ -23,9 +23,9 @@ from starlette.routing import BaseRoute, Mount, Route
 from forwarder.http.health import Health, health_routes
 from forwarder.http.messages import Response, problem_response
 from forwarder.reservation.problems.problem import Problem
+from forwarder.simulator.booking_sync import booking_sync_routes
 from forwarder.simulator.faults import Faults
-from forwarder.simulator.kinds.booking_sync import booking_sync_routes
-from forwarder.simulator.kinds.open_pms import open_pms_routes
+from forwarder.simulator.open_pms import open_pms_routes
 from forwarder.simulator.world import World
 
 SimulatorApp = Starlette

@@ -1,6 +1,5 @@
-"""Faults on demand: what a simulated PMS gets wrong, for how long, and how often; and the broken responses.
-
-An order is given for one name and holds for all PMSs under that name. Orders live in memory only."""
+"""Faults on demand: what a simulated PMS gets wrong, for how long, and how often; and the broken responses. An order is given for
+one name and holds for all PMSs under that name. Orders live in memory only."""
 
 import asyncio
 import random
@@ -48,7 +47,6 @@ class Faults(BaseModel):
     booking has been made."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
     delay_ms: Annotated[float, Field(ge=0, le=600_000)] = 0
     mode: Mode = "none"
     rate: Annotated[float, Field(ge=0, le=1)] = 1
@@ -76,7 +74,7 @@ class FaultBoard:
     """The orders, by name. `everywhere` applies to names without an order of their own. `seed` decides which requests a rate
     below 1 hits."""
 
-    def __init__(self, clock: Clock, everywhere: Faults | None, seed: int | None) -> None:
+    def __init__(self, clock: Clock, everywhere: Faults | None, seed: int | None = None) -> None:
         self._clock = clock
         self._random = random.Random(seed)  # noqa: S311 - no secret hangs on it
         self._everywhere = None if everywhere is None else Order(everywhere)
@@ -94,7 +92,6 @@ class FaultBoard:
         return self._orders.get(name, self._everywhere)
 
     def strikes(self, order: Order, *, books: bool) -> bool:
-        """Whether `order` hits a request, which `books` or does not; counts it if so."""
         faults, chance = order.faults, self._random.random()
         spent = faults.count is not None and order.struck >= faults.count
         over = faults.until is not None and self._clock.now() >= faults.until
@@ -108,44 +105,34 @@ class FaultBoard:
 
 # --- broken responses ---
 
-UNBOOKED: Final = to_json(
-    {
-        "id": 1,
-        "reference": "R1",
-        "status": "CONFIRMED",
-        "data": [{"id": 1, "reference": "R1"}],
-        "bookings": [{"id": 1, "status": "Booked", "external_reference": "R1"}],
-        "clients": [{"id": 1}],
-    }
+UNBOOKED: Final = (
+    b'{"id":1,"reference":"R1","status":"CONFIRMED","data":[{"id":1,"reference":"R1"}],'
+    b'"bookings":[{"id":1,"status":"Booked","external_reference":"R1"}],"clients":[{"id":1}]}'
 )
 """The body to corrupt if nothing was booked, with something for every kind of PMS in it."""
 
 
-def with_leaves(value: Any, replaced: Callable[[Any], Any]) -> Any:
-    """The JSON value with each of its scalars replaced."""
+def with_leaves(value: Any, replaced: Callable[[Any], Any], rebuilt: Callable[[dict[str, Any]], Any] = dict) -> Any:
+    """The JSON value with each of its scalars replaced, and each of its objects rebuilt."""
     if isinstance(value, dict):
-        return {name: with_leaves(part, replaced) for name, part in value.items()}
-    return [with_leaves(part, replaced) for part in value] if isinstance(value, list) else replaced(value)
+        return rebuilt({name: with_leaves(part, replaced, rebuilt) for name, part in value.items()})
+    return [with_leaves(part, replaced, rebuilt) for part in value] if isinstance(value, list) else replaced(value)
 
 
 def lists_for_objects(value: Any) -> Any:
     """The JSON value with a list of names and values for each object."""
-    if isinstance(value, dict):
-        return [[name, lists_for_objects(part)] for name, part in value.items()]
-    return [lists_for_objects(part) for part in value] if isinstance(value, list) else value
+    return with_leaves(value, lambda leaf: leaf, lambda built: [list(each) for each in built.items()])
 
 
 def _objects_for_ids(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: {"value": part} if name == "id" or name.endswith(("Id", "ID", "_id")) else _objects_for_ids(part)
-            for name, part in value.items()
-        }
-    return [_objects_for_ids(part) for part in value] if isinstance(value, list) else value
+    def rebuilt(built: dict[str, Any]) -> dict[str, Any]:
+        is_id = {name: name == "id" or name.endswith(("Id", "ID", "_id")) for name in built}
+        return {name: {"value": part} if is_id[name] else part for name, part in built.items()}
+
+    return with_leaves(value, lambda leaf: leaf, rebuilt)
 
 
 _NESTED: Final = from_json(b'[{"value":' * 25 + b"null" + b"}]" * 25)
-
 WAYS: Final[Sequence[Callable[[Any], Any]]] = (
     _objects_for_ids,
     lists_for_objects,

@@ -17,7 +17,6 @@ from forwarder.simulator.world import Down, Made, Wanted, World
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 Failing = Callable[[int, float | None], Response]
 """Builds a response that is only a status, with the seconds that `Retry-After` asks for."""
-
 NOWHERE = "nowhere"  # the one name without a PMS: a wrong base URL
 _LET_OUT = {"", "wrong"}
 _HUGE = 10 * 1024 * 1024

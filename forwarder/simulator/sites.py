@@ -1,12 +1,11 @@
-"""The simulated PMSs as their callers see them: where each kind is, what an account needs there, and test values.
-
-Test values are contents of a booking that select its outcome, in every kind's wire form: the last word of the guest's name, or a
-number that names the property or the room. No real guest or property has such a value. Published in docs/guides/test-mode.md."""
+"""The simulated PMSs as their callers see them: where each kind is, what an account needs there, and test values. Test values are
+contents of a booking that select its outcome, in every kind's wire form: the last word of the guest's name, or a number that names
+the property or the room. No real guest or property has such a value. Published in docs/guides/test-mode.md."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,6 @@ SITES: Final[Mapping[str, SimulatedSite]] = {
     "website-builder": SimulatedSite("website-builder"),
 }
 """The kinds that the forwarder itself simulates: for test keys, `forwarder up` and `forwarder simulate`."""
-
 SLOW_SECONDS: Final = 5.0
 DOWN_SECONDS: Final = 60.0
 
@@ -40,8 +38,7 @@ class Effect(Enum):
     ANSWER_LOST = auto()  # It is made, and the connection breaks before the response
 
 
-@dataclass(frozen=True, slots=True)
-class Magic:
+class Magic(NamedTuple):
     """Two test values for one effect: a guest's last name, in any case, and the number of a property or a room."""
 
     last_name: str
@@ -57,7 +54,6 @@ MAGIC: Final[Mapping[Effect, Magic]] = {
     Effect.ANSWER_LOST: Magic("Test-Answer-Lost", 9_990_000_006),
 }
 """All test values. They are published: their meaning never changes."""
-
 _BY_WORD: Final = {
     word: effect for effect, magic in MAGIC.items() for word in (magic.last_name.casefold(), str(magic.number))
 }
@@ -65,8 +61,5 @@ _BY_WORD: Final = {
 
 def effect_of(*values: object) -> Effect | None:
     """The effect of the first test value among `values`: names of the guest, identifiers of property and room."""
-    for value in values:
-        last_word = str(value).rpartition(" ")[2].casefold()
-        if last_word in _BY_WORD:
-            return _BY_WORD[last_word]
-    return None
+    found = (_BY_WORD.get(str(value).rpartition(" ")[2].casefold()) for value in values)
+    return next((effect for effect in found if effect is not None), None)

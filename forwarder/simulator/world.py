@@ -1,7 +1,6 @@
-"""The simulated world: every booking that was ever made, whose nights are taken, which keys were seen. Judge in fault tests.
-
-One world serves any number of PMSs, each a `place` such as `demo/generic`. Its methods do not await, so that each is atomic. It
-sees nothing of a card. With a journal, bookings outlive the process."""
+"""The simulated world: every booking that was ever made, whose nights are taken, which keys were seen. Judge in fault tests. One
+world serves any number of PMSs, each a `place` such as `demo/generic`. Its methods do not await, so that each is atomic. It sees
+nothing of a card. With a journal, bookings outlive the process."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -96,20 +95,14 @@ class Journal:
 
 class World:
     """Close it in the end. `calendars`: nights that are taken are refused; without, any number of bookings share a room. `journal`:
-    a file to continue from, and to write to before each response. `faults`: the faults where no others are ordered; `seed` makes
-    their chances repeatable. Raises `OSError` if the journal cannot be opened."""
+    a file to continue from, and to write to before each response. `faults`: the faults where no others are ordered. Raises
+    `OSError` if the journal cannot be opened."""
 
     def __init__(
-        self,
-        clock: Clock,
-        *,
-        calendars: bool = True,
-        journal: Path | None = None,
-        faults: Faults | None = None,
-        seed: int | None = None,
+        self, clock: Clock, *, calendars: bool = True, journal: Path | None = None, faults: Faults | None = None
     ) -> None:
         self.clock = clock
-        self.faults = FaultBoard(clock, faults, seed)
+        self.faults = FaultBoard(clock, faults)
         self.requests: Counter[str] = Counter()
         self._calendars = calendars
         self._forget()
@@ -173,7 +166,6 @@ class World:
                 raise Down
 
     def find(self, place: str, reference: str) -> Sequence[Made]:
-        """The bookings of a place that carry `reference`."""
         return [made for made in self._by_reference.get(reference, ()) if made.place == place]
 
     def standing(self, reference: str) -> int:
@@ -181,7 +173,6 @@ class World:
         return sum(made.id not in self._cancelled for made in self._by_reference.get(reference, ()))
 
     def at(self, place: str) -> Sequence[Made]:
-        """Every booking of a place, oldest first."""
         return self._by_place.get(place, ())
 
     def cancel(self, place: str, booking_id: int) -> bool:
@@ -200,13 +191,11 @@ class World:
         return self._cancelled.get(made.id)
 
     def reset(self) -> None:
-        """Deletes every booking, here and in the journal; faults stay."""
         if self._journal is not None:
             self._journal.clear()
         self._forget()
 
     def stats(self) -> dict[str, Any]:
-        """Counts of bookings, by account, and of references booked more than once."""
         repeated = {reference: len(all_made) for reference, all_made in self._by_reference.items() if len(all_made) > 1}
         return {
             "made": self.made,

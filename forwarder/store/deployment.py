@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from pydantic_core import from_json, to_json
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.process.token_bucket import Loan, LoanRequest, decide
+from forwarder.process.shares import Loan, LoanRequest, decide
 from forwarder.store.audit import AuditEntry, AuditFilter
 from forwarder.store.batches import same_key
 from forwarder.store.database import Database

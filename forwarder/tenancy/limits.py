@@ -28,7 +28,7 @@ from forwarder.http.messages import Header, Response, retry_after
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Where
 from forwarder.process.loops import first_of, forever
-from forwarder.process.token_bucket import ROUNDING, TokenBucket
+from forwarder.process.shares import ROUNDING, TokenBucket
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable

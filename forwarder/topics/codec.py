@@ -13,7 +13,7 @@ from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
 from pydantic_core import from_json, to_json
 
-from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers
+from forwarder.observability.tracing import TRACEPARENT, TRACESTATE, read_trace, trace_headers
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
 from forwarder.reservation.duplicates import CONFLICTING_BODY, MAX_WINDOW_SECONDS, NaturalKey
@@ -108,26 +108,19 @@ def encode_submission(
         "fingerprint": submission.fingerprint,
         "card": submission.card and {"keyId": submission.card.key_id, "sealed": submission.card.sealed},
     }
-    if submission.deadline_seconds is not None:
-        envelope["deadlineSeconds"] = submission.deadline_seconds
-    if submission.api_key_id is not None:
-        envelope["apiKeyId"] = submission.api_key_id
+    optional: dict[str, Any] = {"deadlineSeconds": submission.deadline_seconds, "apiKeyId": submission.api_key_id}
     natural = submission.natural
     if natural is not None:
-        envelope["naturalKey"], envelope["keyed"] = natural.key, natural.keyed
-        envelope["duplicateWindowSeconds"] = natural.window_seconds
-        if natural.transaction is not None:
-            envelope["transactionKey"] = natural.transaction
-        if natural.same is not None:
-            envelope["sameKey"] = natural.same
-        if natural.stay is not None:
-            envelope["stayKey"] = natural.stay
-    return Message(
-        submission.key.encode(),
-        json_text(envelope)[:-1] + b',"reservation":' + reservation + b"}",
-        event_headers(submission.request_id, _SUBMITTED, accepted_at, submission.request_id, submission.trace),
-        partition,
-    )
+        optional |= {
+            "naturalKey": natural.key,
+            "keyed": natural.keyed,
+            "duplicateWindowSeconds": natural.window_seconds,
+        }
+        optional |= {"transactionKey": natural.transaction, "sameKey": natural.same, "stayKey": natural.stay}
+    envelope |= {name: value for name, value in optional.items() if value is not None}
+    headers = event_headers(submission.request_id, _SUBMITTED, accepted_at, submission.request_id, submission.trace)
+    value = json_text(envelope)[:-1] + b',"reservation":' + reservation + b"}"
+    return Message(submission.key.encode(), value, headers, partition)
 
 
 def decode_submission(message: Message) -> Submission:
@@ -137,7 +130,7 @@ def decode_submission(message: Message) -> Submission:
 
 
 def decode_with_text(message: Message) -> tuple[Submission, bytes]:
-    """Like `decode_submission`, with the JSON text of its request from the message."""
+    """As `decode_submission`, with the JSON text of its request from the message."""
     refuse_unstorable(message, "not a submission")
     try:
         body = _ENVELOPE.decode(message.value)
@@ -247,25 +240,20 @@ def encode_result(event: ResultEvent) -> Message:
 def encode_duplicate(submission: Submission, duplicate_of: str, time: str) -> Message:
     """The message that `submission` is a duplicate of the one with request id `duplicate_of`. It points requests that wait for its
     outcome to the original; its status, which is the original's, says the same."""
-    event_id = f"{submission.request_id}.duplicate"
-    return _not_made(submission, event_id, _DUPLICATE, time, {"duplicateOf": duplicate_of})
+    return _not_made(submission, "duplicate", _DUPLICATE, time, {"duplicateOf": duplicate_of})
 
 
 def encode_conflict(submission: Submission, time: str) -> Message:
     """The message that `submission` was not made, because its idempotency key was used before with another body."""
     more = {"acceptedAt": iso(submission.accepted_at), "fingerprint": submission.fingerprint, "code": CONFLICTING_BODY}
-    event_id = f"{submission.request_id}.conflict.{submission.fingerprint}"
-    return _not_made(submission, event_id, _CONFLICT, time, more)
+    return _not_made(submission, f"conflict.{submission.fingerprint}", _CONFLICT, time, more)
 
 
-def _not_made(submission: Submission, event_id: str, event_type: str, time: str, more: Mapping[str, Any]) -> Message:
-    data: dict[str, Any] = {
-        "requestId": submission.request_id,
-        "workspaceId": submission.workspace_id,
-        "integrationAccountId": submission.account_id,
-        **more,
-    }
-    headers = event_headers(event_id, event_type.encode(), time, submission.request_id, submission.trace)
+def _not_made(submission: Submission, ending: str, event_type: str, time: str, more: Mapping[str, Any]) -> Message:
+    request_id = submission.request_id
+    data: dict[str, Any] = {"requestId": request_id, "workspaceId": submission.workspace_id}
+    data |= {"integrationAccountId": submission.account_id, **more}
+    headers = event_headers(f"{request_id}.{ending}", event_type.encode(), time, request_id, submission.trace)
     if is_test(submission.account_id):
         data["test"], headers = True, (*headers, TEST_MODE)
     return Message(submission.key.encode(), to_json(data), headers)

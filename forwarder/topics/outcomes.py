@@ -1,7 +1,6 @@
-"""Lets HTTP requests wait for the outcome of a submission, by tailing the results topic.
-
-All waiters share one tail. It pauses while there are no waiters: events then cost nothing here. A waiter is registered, and the
-tail is at the end of the topic, before the submission is published, so that its outcome cannot be missed."""
+"""Lets HTTP requests wait for the outcome of a submission, by tailing the results topic. All waiters share one tail. It pauses
+while there are no waiters: events then cost nothing here. A waiter is registered, and the tail is at the end of the topic, before
+the submission is published, so that its outcome cannot be missed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
@@ -25,6 +24,9 @@ _BATCH = 1_000
 _RECEIVE_SECONDS = 1.0
 _PAUSE_SECONDS = 0.5
 _PLACE_BYTES = 8 * 1024
+_LINGER_SECONDS = (
+    5.0  # how long the tail runs on after the last waiter left: a few callers need not restart it each time
+)
 _START_SECONDS = 2.0  # how long the first waiter waits for the tail to start before its submission is published anyway
 _ERROR_STATUSES = range(400, 600)
 _log = structlog.get_logger()
@@ -91,15 +93,13 @@ class OutcomeWaiter:
 
 class OutcomeListener:
     """Delivers outcomes to at most `max_waiting` waiters at a time, shared among their parties. Waiting is possible only while
-    `run` is running. `linger_seconds`: how long the tail runs on after the last waiter left, so that a few callers do not restart
-    it each time."""
+    `run` is running."""
 
-    def __init__(self, tail: Tail, clock: Clock, *, max_waiting: int = 10_000, linger_seconds: float = 5.0) -> None:
+    def __init__(self, tail: Tail, clock: Clock, *, max_waiting: int = 10_000) -> None:
         self._tail = tail
         self._clock = clock
         self._outage, self._faults = Outage(Where.WAITERS, clock), Outage(Where.WAITERS, clock)
         self.places = Shares(max_waiting)
-        self._linger_seconds = linger_seconds
         self._waiting: dict[str, list[OutcomeWaiter]] = {}
         self._last_leave = float("-inf")
         self._wanted = asyncio.Event()
@@ -168,7 +168,6 @@ class OutcomeListener:
             self.places.give_back(party, places)
 
     async def _follow(self) -> None:
-        """Reads from the end of the topic until there have been no waiters for a while."""
         try:
             await self._tail.seek_to_end()
         except LogUnavailable as error:
@@ -176,7 +175,7 @@ class OutcomeListener:
             return
         self._outage.over()
         self._following.set()
-        while self._waiting or self._clock.monotonic() - self._last_leave < self._linger_seconds:
+        while self._waiting or self._clock.monotonic() - self._last_leave < _LINGER_SECONDS:
             try:
                 messages = await self._tail.receive(max_messages=_BATCH, wait_seconds=_RECEIVE_SECONDS)
             except LogUnavailable as error:
@@ -199,17 +198,15 @@ class OutcomeListener:
         # Shorter than other outage pauses: callers are waiting.
         await self._clock.sleep(_PAUSE_SECONDS)
 
-    def _dispatch(self, consumed: ConsumedMessage) -> None:
-        waiters = self._waiting.get(subject(consumed.message.headers) or "")
+    def _dispatch(self, found: ConsumedMessage) -> None:
+        waiters = self._waiting.get(subject(found.message.headers) or "")
         if waiters is None:
             return
         try:
-            event = _decode(consumed.message)
+            event = _decode(found.message)
         except (Undecodable, KeyError, TypeError, ValueError):
             UNREADABLE_RESULTS.labels("waiters").inc()
-            _log.warning(
-                "outcome.undecodable", topic=consumed.topic, partition=consumed.partition, offset=consumed.offset
-            )
+            _log.warning("outcome.undecodable", topic=found.topic, partition=found.partition, offset=found.offset)
             return
         for waiter in waiters:
             if waiter.wants(event) and not waiter.heard.done():
@@ -244,7 +241,6 @@ def _text(value: object) -> str:
 
 
 def _require_problem(problem: object, *, optional: bool = True) -> None:
-    """Raise unless it is a problem, or missing and `optional`."""
     if problem is None and optional:
         return
     status = problem.get("status") if isinstance(problem, dict) else None

@@ -20,7 +20,6 @@ from forwarder.reservation.value import value
 Headers = tuple[tuple[str, bytes], ...]
 MAX_MESSAGE_BYTES = 1_000_000
 """The maximum size of a message with its key and headers: what Kafka brokers accept by default."""
-
 _HEADER_OVERHEAD = 10  # bytes per header: two lengths of up to five bytes
 
 

@@ -1,7 +1,6 @@
-"""Signatures of messages: write access to a topic, or knowing a request id, is not enough to forge a message. Pure.
-
-The signature (keyed BLAKE2b, RFC 7693) covers key, value, and the headers that consumers act on. It is a header itself, so that
-intermediaries may add headers. The trace changes on the way, and is not signed."""
+"""Signatures of messages: write access to a topic, or knowing a request id, is not enough to forge a message. Pure. The signature
+(keyed BLAKE2b, RFC 7693) covers key, value, and the headers that consumers act on. It is a header itself, so that intermediaries
+may add headers. The trace changes on the way, and is not signed."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -23,7 +22,6 @@ class MessageSigner:
         self._keyed = blake2b(digest_size=16, key=key, person=b"message")
 
     def signed(self, message: Message) -> Message:
-        """`message` with its signature, which replaces any it had."""
         headers, by_name = message.headers, dict(message.headers)
         if SIGNATURE in by_name:
             headers = tuple(each for each in headers if each[0] != SIGNATURE)

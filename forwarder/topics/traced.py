@@ -6,40 +6,29 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
-from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, trace_headers
-from forwarder.observability.tracing.tracer import OUR_ID, Kind, Span, Tracer, ending
+from forwarder.observability.tracing import OUR_ID, TRACEPARENT, TRACESTATE, Kind, Span, Tracer, ending, trace_headers
+from forwarder.topics import port
 from forwarder.topics.codec import header, subject, trace_of
-from forwarder.topics.port import (
-    ConsumedMessage,
-    Consumer,
-    GapFound,
-    Headers,
-    Log,
-    Message,
-    PartitionsChanged,
-    Publisher,
-    Tail,
-    TopicAdmin,
-)
+from forwarder.topics.port import ConsumedMessage, Message
 
 
 class TracedLog:
     """`log` with spans. `system`: `kafka` or `embedded`."""
 
-    def __init__(self, log: Log, tracer: Tracer, system: str) -> None:
+    def __init__(self, log: port.Log, tracer: Tracer, system: str) -> None:
         self._log = log
         self._tracer = tracer
         self._system = system
 
     @asynccontextmanager
-    async def publisher(self) -> AsyncIterator[Publisher]:
+    async def publisher(self) -> AsyncIterator[port.Publisher]:
         async with self._log.publisher() as publisher:
             yield TracedPublisher(publisher, self._tracer, self._system)
 
     @asynccontextmanager
     async def consumer(
-        self, topic: str, *, group: str, on_partitions: PartitionsChanged, on_gap: GapFound | None = None
-    ) -> AsyncIterator[Consumer]:
+        self, topic: str, *, group: str, on_partitions: port.PartitionsChanged, on_gap: port.GapFound | None = None
+    ) -> AsyncIterator[port.Consumer]:
         async with self._log.consumer(topic, group=group, on_partitions=on_partitions, on_gap=on_gap) as consumer:
             traced = TracedConsumer(consumer, self._tracer, self._system, group)
             try:
@@ -47,17 +36,17 @@ class TracedLog:
             finally:
                 traced.give_up()
 
-    def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[Tail]:
+    def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[port.Tail]:
         return self._log.tail(topic, from_beginning=from_beginning)
 
-    def admin(self) -> AbstractAsyncContextManager[TopicAdmin]:
+    def admin(self) -> AbstractAsyncContextManager[port.TopicAdmin]:
         return self._log.admin()
 
 
 class TracedPublisher:
     """Sends messages without a trace unchanged: they belong to no traced request."""
 
-    def __init__(self, publisher: Publisher, tracer: Tracer, system: str) -> None:
+    def __init__(self, publisher: port.Publisher, tracer: Tracer, system: str) -> None:
         self._publisher = publisher
         self._tracer = tracer
         self._system = system
@@ -88,7 +77,7 @@ class TracedPublisher:
 class TracedConsumer:
     """A consumer with a span for each message, from its receipt to its commit."""
 
-    def __init__(self, consumer: Consumer, tracer: Tracer, system: str, group: str) -> None:
+    def __init__(self, consumer: port.Consumer, tracer: Tracer, system: str, group: str) -> None:
         self._consumer = consumer
         self._tracer = tracer
         self._system = system
@@ -139,8 +128,7 @@ def _attributes(system: str, operation: str, topic: str) -> dict[str, str | int]
     }
 
 
-def _named(headers: Headers) -> dict[str, str | int]:
-    """The attributes that identify the message and its submission."""
+def _named(headers: port.Headers) -> dict[str, str | int]:
     named = {"messaging.message.id": header(headers, "ce_id"), "forwarder.request_id": subject(headers)}
     return {name: value for name, value in named.items() if value is not None and OUR_ID.fullmatch(value)}
 

@@ -17,8 +17,8 @@ import certifi
 import httpcore
 
 from forwarder.http.parameters import read_retry_after
-from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers
-from forwarder.observability.tracing.tracer import OUR_ID, Kind, Tracer, ending
+from forwarder.observability import tracing
+from forwarder.observability.tracing import Kind, Tracer
 from forwarder.process.clock import Clock
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.webhooks.addresses import PORTS, AddressRule, Resolve, Resolver
@@ -201,12 +201,12 @@ class TracedSender:
         self._sender, self._tracer = sender, tracer
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
-        parent = read_trace(headers.get(TRACEPARENT), headers.get(TRACESTATE))
+        parent = tracing.read_trace(headers.get(tracing.TRACEPARENT), headers.get(tracing.TRACESTATE))
         event_id = headers.get("webhook-id", "")
-        named = {"forwarder.event_id": event_id} if OUR_ID.fullmatch(event_id) else {}
+        named = {"forwarder.event_id": event_id} if tracing.OUR_ID.fullmatch(event_id) else {}
         span = self._tracer.start("POST", Kind.CLIENT, parent, {**_address(url), **named})
-        with ending(span):
-            result = await self._sender.post(url, {**headers, **dict(trace_headers(span.trace))}, body)
+        with tracing.ending(span):
+            result = await self._sender.post(url, {**headers, **dict(tracing.trace_headers(span.trace))}, body)
             if not isinstance(result, EndpointResponse):
                 span.fail(result.failure)
                 return result

@@ -389,7 +389,7 @@ class Intake:
 
         await by_halves(publish, letters, where=Where.DEAD_LETTERS, set_aside=publish_place)
         for failure_class, count in Counter(header(each.headers, FAILURE_CLASS) or OTHER for each in letters).items():
-            metrics.dead_letters(failure_class).inc(count)
+            metrics.DEAD_LETTERS.labels(failure_class).inc(count)
             note = partial(self.parts.recorder.note_set_aside, failure_class, count, now=clock.now())
             await keep_trying(note, name=Where.DEAD_LETTERS, clock=clock, outages=(StoreUnavailable,))
         for message, error in foreign:

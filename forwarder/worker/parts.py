@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from forwarder.pms.port import PmsDirectory
 from forwarder.process.clock import Clock
-from forwarder.process.token_bucket import Lender
+from forwarder.process.shares import Lender
 from forwarder.tenancy.port import Directory, Unsealer
 from forwarder.topics.port import Log, Publisher, Topics
 from forwarder.topics.signing import MessageSigner

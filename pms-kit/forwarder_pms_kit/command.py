@@ -18,7 +18,7 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.pms_catalog import mapping_of, pms_kinds, try_out
-from forwarder.assembly.roles.worker import grants_of
+from forwarder.assembly.worker import grants_of
 from forwarder.observability.logging import configure_logging
 from forwarder.operate.command import credential_from, open_deployment, options_from
 from forwarder.operate.output import AsJson, Failed, Table, WrongUsage, note, progress, say, show, show_json

@@ -16,7 +16,8 @@ import yaml
 from typer.testing import CliRunner
 
 from forwarder.cli.program import program
-from forwarder.settings import Environment, read_settings
+from forwarder.settings import Environment
+from forwarder.settings.reading import read_settings
 from tests.containers.chart import CHART, ChartTools, Manifest, Refused, manifests_of
 from tests.support.deployment.shipped.proxy_config import PROXY_CONFIG, ProxyConfig
 from tools.servers.certificates import Authority

@@ -11,22 +11,21 @@ from typing import Annotated, Final
 
 from typer import Option
 
-from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.output import Failed
 from forwarder.process.loading import load
 from forwarder.process.supervision import bind, is_child, run_processes, run_until_signalled
-from forwarder.settings import Settings
+from forwarder.settings import Settings, settings_and_logging
 
 Host = Annotated[str | None, Option(help="Address to listen on. [default: FORWARDER_HOST]")]
 Port = Annotated[int | None, Option(min=0, max=65535, help="Port to listen on. [default: FORWARDER_PORT]")]
 Processes = Annotated[int, Option(min=1, help="How many processes share the port.")]
 
 STAGES: Final[Mapping[str, str]] = {
-    "ingress": "forwarder.assembly.roles.ingress:run_ingress",
-    "worker": "forwarder.assembly.roles.worker:run_worker",
-    "query": "forwarder.assembly.roles.query:run_query",
-    "notifier": "forwarder.assembly.roles.notifier:run_notifier",
-    "housekeeping": "forwarder.assembly.roles.housekeeping:run_housekeeping",
+    "ingress": "forwarder.assembly.ingress:run_ingress",
+    "worker": "forwarder.assembly.worker:run_worker",
+    "query": "forwarder.assembly.query:run_query",
+    "notifier": "forwarder.assembly.notifier:run_notifier",
+    "housekeeping": "forwarder.assembly.housekeeping:run_housekeeping",
     "console": "forwarder.console.service:run_console",
 }
 """The function that runs each stage, as `load` takes it."""
@@ -92,7 +91,7 @@ def simulate(
 ) -> None:
     """Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3."""
     settings = settings_and_logging()
-    listening, role = listen(settings, host, port), "forwarder.assembly.roles.simulator"
+    listening, role = listen(settings, host, port), "forwarder.assembly.simulator"
     world = load(f"{role}:simulated_world")(
         delay_ms=delay, fault=fault, fault_rate=fault_rate, calendars=calendars, state=state
     )

@@ -16,14 +16,13 @@ from dotenv import dotenv_values
 from typer import Option
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.roles.housekeeping import housekeeping
-from forwarder.assembly.roles.ingress import open_ingress
-from forwarder.assembly.roles.notifier import open_notifier, open_webhook_api
-from forwarder.assembly.roles.query import open_query
-from forwarder.assembly.roles.role import Listening, open_outcomes, open_role_backend, serve_role
-from forwarder.assembly.roles.simulator import simulated_pms
-from forwarder.assembly.roles.worker import open_worker, worker_health
-from forwarder.assembly.start import settings_and_logging
+from forwarder.assembly.housekeeping import housekeeping
+from forwarder.assembly.ingress import open_ingress
+from forwarder.assembly.notifier import open_notifier, open_webhook_api
+from forwarder.assembly.query import open_query
+from forwarder.assembly.role import Listening, open_outcomes, open_role_backend, serve_role
+from forwarder.assembly.simulator import simulated_pms
+from forwarder.assembly.worker import open_worker, worker_health
 from forwarder.cli.run.serve import Host, Port, listen
 from forwarder.console.service import console_refusal, open_console
 from forwarder.http.contract import contract_routes
@@ -32,7 +31,7 @@ from forwarder.operate.output import say
 from forwarder.process.addresses import is_local
 from forwarder.process.data_dir import alone_in
 from forwarder.process.supervision import Stop, bind, own_url, run_until_signalled, side_by_side
-from forwarder.settings import Embedded, Settings
+from forwarder.settings import Embedded, Settings, settings_and_logging
 from forwarder.simulator.app import simulator_below
 from forwarder.simulator.world import World
 from forwarder.tenancy.port import ALL_SCOPES, Account, AlreadyExists

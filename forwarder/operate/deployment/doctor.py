@@ -11,7 +11,6 @@ from typing import Final, Literal
 from urllib.request import urlopen
 
 from forwarder.assembly.backend import held_secrets
-from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.deployment.conditions import some, span
 from forwarder.operate.deployment.status import groups_of, open_status, valid_sealing_keys
 from forwarder.operate.output import Grid, Shown
@@ -20,7 +19,7 @@ from forwarder.oversight.audit import OUTAGES
 from forwarder.oversight.backlog import read_lag
 from forwarder.process.certificates import ENDS_SOON, certificate_ends, pem_of
 from forwarder.process.clock import Clock
-from forwarder.settings import Embedded, Settings
+from forwarder.settings import Embedded, Settings, settings_and_logging
 from forwarder.settings.backend import certificates_of
 from forwarder.store.engine import Engine
 from forwarder.store.lists.overview import Overview

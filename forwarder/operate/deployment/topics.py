@@ -11,11 +11,10 @@ from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend, make_database_roles, migrate_backend
 from forwarder.assembly.parts import topic_check
-from forwarder.assembly.start import settings_and_logging
 from forwarder.operate.command import commands, open_deployment
 from forwarder.operate.output import AsJson, Failed, Shown, WrongUsage, listed, show_json, show_lines
 from forwarder.reservation.checks.card_numbers import mask
-from forwarder.settings import Distributed, Embedded
+from forwarder.settings import Distributed, Embedded, settings_and_logging
 from forwarder.store.deployment import ProcessRegister
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.kafka.security import acls, arguments

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.roles.worker import grants_of
+from forwarder.assembly.worker import grants_of
 from forwarder.oversight.audit import Audit
 from forwarder.pms.accounts import Plaintext, connection_of, is_encrypted, traits_of
 from forwarder.pms.auth import credential_digest

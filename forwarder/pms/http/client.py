@@ -20,8 +20,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 import httpx
 
-from forwarder.observability.tracing.context import TRACEPARENT, trace_headers
-from forwarder.observability.tracing.tracer import Kind, Tracer
+from forwarder.observability.tracing import TRACEPARENT, Kind, Tracer, trace_headers
 from forwarder.pms.http.response import (
     MAX_RESPONSE_BYTES,
     Headers,

@@ -12,16 +12,8 @@ from pathlib import Path
 from typing import IO, Final, TypeVar
 from urllib.parse import quote
 
-from forwarder.topics.port import (
-    ConsumedMessage,
-    GroupBusy,
-    Lag,
-    LogUnavailable,
-    Message,
-    headers_as_text,
-    headers_from_text,
-    moment_of,
-)
+from forwarder.topics import port
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message
 from forwarder.topics.publishing import partition_of
 
 T = TypeVar("T")
@@ -29,7 +21,6 @@ _VERSION = 1
 _BUSY_SECONDS = 5.0
 _CHECKPOINT_PAGES = 4_000  # 16 MB: rare enough not to slow down a burst, often enough for a short recovery
 _PRUNE_BATCH = 500  # so few that no publisher has to wait for it
-
 _TABLES = (
     "create table topics (id integer primary key, name text not null unique, partitions integer not null)",
     # The offset of a partition's next message. Kept apart from the messages, so that deleting them never lowers it.
@@ -42,7 +33,6 @@ _TABLES = (
     """create table commits (group_name text not null, topic integer not null, partition integer not null,
        next_offset integer not null, primary key (topic, group_name, partition)) without rowid""",
 )
-
 MAX_READ_BYTES: Final = 1024 * 1024
 """How much to read from one partition at once, like a Kafka fetch; exceeded by at most one message."""
 
@@ -113,7 +103,7 @@ def lock_group(path: Path, topic: str, group: str) -> IO[bytes]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         lock.close()
-        raise GroupBusy(f"group {group} has a consumer of {topic} already: the embedded log takes one") from error
+        raise port.GroupBusy(f"group {group} has a consumer of {topic} already: the embedded log takes one") from error
     return lock
 
 
@@ -144,7 +134,7 @@ def append(connection: sqlite3.Connection, topic: str, messages: Sequence[Messag
         partition = partition_of(each.key, partitions, each.partition)
         offset = moved.get(partition, ends[partition])
         moved[partition] = offset + 1
-        rows.append((topic_id, partition, offset, now_ms, each.key, each.value, headers_as_text(each.headers)))
+        rows.append((topic_id, partition, offset, now_ms, each.key, each.value, port.headers_as_text(each.headers)))
     connection.executemany("insert into messages values (?, ?, ?, ?, ?, ?, ?)", rows)
     connection.executemany(
         "update heads set next_offset = ? where topic = ? and partition = ?",
@@ -238,7 +228,7 @@ def read(
     size = 0
     with closing(rows):
         for at, timestamp_ms, key, value, headers in rows:
-            message = Message(key, value, headers_from_text(headers))
+            message = Message(key, value, port.headers_from_text(headers))
             found.append(ConsumedMessage(topic, partition, at, timestamp_ms, message))
             size += message.size
             if size >= MAX_READ_BYTES:
@@ -253,7 +243,7 @@ def committed(connection: sqlite3.Connection, topic: str, group: str) -> dict[in
     return dict(connection.execute(asked, (topic, group)))
 
 
-def lag(connection: sqlite3.Connection, topic: str, group: str) -> list[Lag]:
+def lag(connection: sqlite3.Connection, topic: str, group: str) -> list[port.Lag]:
     """The lag of `group` in each partition. Deleted messages are not lag."""
     done, found = committed(connection, topic, group), []
     for partition, kept in held(connection, topic).items():
@@ -263,5 +253,5 @@ def lag(connection: sqlite3.Connection, topic: str, group: str) -> list[Lag]:
                and partition = ? and offset >= ? order by offset limit 1""",
             (topic, partition, begun),
         ).fetchone()
-        found.append(Lag(partition, kept.stop - begun, oldest and moment_of(oldest[0])))
+        found.append(port.Lag(partition, kept.stop - begun, oldest and port.moment_of(oldest[0])))
     return found

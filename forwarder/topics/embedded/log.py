@@ -1,7 +1,5 @@
-"""The log in one SQLite file: its publisher, consumer, tail and admin, which share the process's one writer.
-
-Durable: an acknowledged message is synced to disk. Several processes of one machine may use it at once; each group has one
-consumer."""
+"""The log in one SQLite file: its publisher, consumer, tail and admin, which share the process's one writer. Durable: an
+acknowledged message is synced to disk. Several processes of one machine may use it at once; each group has one consumer."""
 
 import asyncio
 import logging
@@ -21,21 +19,9 @@ from typing import TypeVar
 
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.loops import detached
+from forwarder.topics import port
 from forwarder.topics.embedded import file
-from forwarder.topics.port import (
-    ConsumedMessage,
-    Consumer,
-    GapFound,
-    Lag,
-    LogUnavailable,
-    Message,
-    PartitionsChanged,
-    Publisher,
-    Tail,
-    TopicAdmin,
-    TopicState,
-    too_large,
-)
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message
 from forwarder.topics.publishing import RecentFailure, partition_of
 
 T = TypeVar("T")
@@ -65,14 +51,14 @@ class EmbeddedLog:
         self._open_parts = 0
 
     @asynccontextmanager
-    async def publisher(self) -> AsyncIterator[Publisher]:
+    async def publisher(self) -> AsyncIterator[port.Publisher]:
         async with self._writing() as writer:
             yield EmbeddedPublisher(writer)
 
     @asynccontextmanager
     async def consumer(
-        self, topic: str, *, group: str, on_partitions: PartitionsChanged, on_gap: GapFound | None = None
-    ) -> AsyncIterator[Consumer]:
+        self, topic: str, *, group: str, on_partitions: port.PartitionsChanged, on_gap: port.GapFound | None = None
+    ) -> AsyncIterator[port.Consumer]:
         """See `port.Log.consumer`. Entering it raises `GroupBusy` while the group has another consumer. There are no gaps:
         messages and offsets are in one file, and messages that a group has not committed are kept."""
         del on_gap
@@ -82,7 +68,7 @@ class EmbeddedLog:
                 yield consumer
 
     @asynccontextmanager
-    async def tail(self, topic: str, *, from_beginning: bool = False) -> AsyncIterator[Tail]:
+    async def tail(self, topic: str, *, from_beginning: bool = False) -> AsyncIterator[port.Tail]:
         async with self._writing() as writer, aclosing(EmbeddedTail(topic, writer)) as tail:
             await writer.create(topic)
             await tail.seek_to_end()
@@ -91,13 +77,12 @@ class EmbeddedLog:
             yield tail
 
     @asynccontextmanager
-    async def admin(self) -> AsyncIterator[TopicAdmin]:
+    async def admin(self) -> AsyncIterator[port.TopicAdmin]:
         async with self._writing() as writer:
             yield EmbeddedAdmin(writer, self.retention)
 
     @asynccontextmanager
     async def _writing(self) -> "AsyncIterator[EmbeddedWriter]":
-        """The process's writer, shared by all open parts."""
         self._writer = writer = self._writer or EmbeddedWriter(self)
         self._open_parts += 1
         try:
@@ -133,7 +118,6 @@ class _FileThread:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def close(self) -> None:
-        """Close the connection and end the thread."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
         self._thread.shutdown(wait=False)
 
@@ -165,7 +149,6 @@ class EmbeddedWriter:
         self._task = detached(self._run())
 
     async def close(self) -> None:
-        """Stop, once every queued command is done."""
         self._closing = True
         self._queued.set()
         await asyncio.wait({self._task})
@@ -176,8 +159,6 @@ class EmbeddedWriter:
         return bool(await self.execute(lambda connection, _: file.create(connection, topic, count)))
 
     async def append(self, topic: str, messages: Sequence[Message]) -> None:
-        """Creates the topic if it is missing."""
-
         def command(connection: sqlite3.Connection, now_ms: int) -> None:
             file.create(connection, topic, self._log.partitions)
             file.append(connection, topic, messages, now_ms)
@@ -261,7 +242,7 @@ class EmbeddedPublisher:
         self._partitions: Mapping[str, int] = {}
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
-        refused = too_large(messages)
+        refused = port.too_large(messages)
         accepted = [each for index, each in enumerate(messages) if refused is None or index not in refused.sizes]
         if accepted:
             try:
@@ -402,9 +383,9 @@ class EmbeddedAdmin:
     async def list(self) -> Mapping[str, int]:
         return await self._query(file.topics)
 
-    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
+    async def describe(self, topics: Collection[str]) -> Mapping[str, port.TopicState]:
         existing = await self.list()
-        return {name: TopicState(existing[name], 1, 1) for name in topics if name in existing}
+        return {name: port.TopicState(existing[name], 1, 1) for name in topics if name in existing}
 
     async def members(self, group: str) -> int | None:  # noqa: ARG002 - only taking its lock would show
         return None
@@ -425,7 +406,7 @@ class EmbeddedAdmin:
     async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
         return await self._query(partial(file.committed, topic=topic, group=group))
 
-    async def lag(self, topic: str, *, group: str) -> Sequence[Lag]:
+    async def lag(self, topic: str, *, group: str) -> Sequence[port.Lag]:
         return await self._query(partial(file.lag, topic=topic, group=group))
 
     async def _query(self, ask: Callable[[sqlite3.Connection], T]) -> T:

@@ -6,16 +6,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import (
-    GroupCoordinatorNotAvailableError,
-    NodeNotReadyError,
-    NoError,
-    TopicAlreadyExistsError,
-    for_code,
-)
 
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
 from forwarder.topics.kafka.reader import CannotRead, fetched, stop
@@ -65,10 +58,10 @@ class KafkaAdmin:
             )
             created = []
             for name, code, reason in response.topic_errors:
-                error = for_code(code)
-                if error is NoError:
+                error = errors.for_code(code)
+                if error is errors.NoError:
                     created.append(name)
-                elif error is not TopicAlreadyExistsError:  # which another process created meanwhile
+                elif error is not errors.TopicAlreadyExistsError:  # which another process created meanwhile
                     raise error(f"{name}: {reason}")
             await self._wait_for_leaders(created)
         return created
@@ -94,7 +87,7 @@ class KafkaAdmin:
     async def members(self, group: str) -> int | None:
         async with self._reaching(f"describe {group}"):
             while True:
-                with suppress(GroupCoordinatorNotAvailableError):  # as in `_committed`
+                with suppress(errors.GroupCoordinatorNotAvailableError):  # as in `_committed`
                     responses = await self._client.describe_consumer_groups([group])
                     return sum(len(each[_MEMBERS]) for response in responses for each in response.groups)
                 await asyncio.sleep(_POLL_SECONDS)
@@ -153,7 +146,7 @@ class KafkaAdmin:
     async def _committed(self, places: Sequence[TopicPartition], group: str) -> Mapping[int, int]:
         while places:
             # There is none for the very first group, and while another broker takes over.
-            with suppress(GroupCoordinatorNotAvailableError):
+            with suppress(errors.GroupCoordinatorNotAvailableError):
                 found = await self._client.list_consumer_group_offsets(group, partitions=places)
                 # While a coordinator loads, its response has an error and no partitions, and aiokafka looks only at the partitions'
                 # errors. Taken for a group that never committed, that would be a lag as old as the topic.
@@ -165,9 +158,8 @@ class KafkaAdmin:
     @asynccontextmanager
     async def _offsets_client(self) -> AsyncIterator[AIOKafkaConsumer]:
         """A consumer that consumes nothing: aiokafka's admin client cannot read offsets."""
-        consumer = AIOKafkaConsumer(
-            **self._connection.arguments, request_timeout_ms=milliseconds(self._connection.request_timeout_seconds)
-        )
+        timeout = milliseconds(self._connection.request_timeout_seconds)
+        consumer = AIOKafkaConsumer(**self._connection.arguments, request_timeout_ms=timeout)
         try:
             await consumer.start()
             yield consumer
@@ -180,7 +172,7 @@ class KafkaAdmin:
 
     async def _described(self) -> Sequence[Any]:
         while True:
-            with suppress(NodeNotReadyError):  # aiokafka then asks again which brokers there are
+            with suppress(errors.NodeNotReadyError):  # aiokafka then asks again which brokers there are
                 return cast("Sequence[Any]", await self._client.describe_topics())
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -201,9 +193,8 @@ class KafkaAdmin:
 @asynccontextmanager
 async def kafka_admin(connection: KafkaConnection) -> AsyncIterator[KafkaAdmin]:
     """Connected on entry, else `LogUnavailable`."""
-    client = AIOKafkaAdminClient(
-        **connection.arguments, request_timeout_ms=milliseconds(connection.request_timeout_seconds)
-    )
+    timeout = milliseconds(connection.request_timeout_seconds)
+    client = AIOKafkaAdminClient(**connection.arguments, request_timeout_ms=timeout)
     try:
         async with connecting(connection, "connect", within=connection.publish_timeout_seconds):
             await client.start()

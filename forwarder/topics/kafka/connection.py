@@ -1,6 +1,5 @@
-"""The connection settings of the Kafka backend's clients, and the one place where the driver's errors are translated:
-
-KafkaError, OSError, TimeoutError  ->  LogUnavailable"""
+"""The connection settings of the Kafka backend's clients, and the one place where the driver's errors are translated: KafkaError,
+OSError, TimeoutError  ->  LogUnavailable"""
 
 import asyncio
 import ssl

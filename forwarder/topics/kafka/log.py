@@ -6,32 +6,16 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import (
-    CommitFailedError,
-    IllegalStateError,
-    KafkaError,
-    NoOffsetForPartitionError,
-    OffsetOutOfRangeError,
-)
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
+from aiokafka.errors import KafkaError
 
 from forwarder.process.loops import detached
+from forwarder.topics import port
 from forwarder.topics.kafka.admin import kafka_admin
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
 from forwarder.topics.kafka.publisher import kafka_publisher
 from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop
-from forwarder.topics.port import (
-    ConsumedMessage,
-    Consumer,
-    GapFound,
-    LogGap,
-    LogUnavailable,
-    LogUnreadable,
-    PartitionsChanged,
-    Publisher,
-    Tail,
-    TopicAdmin,
-)
+from forwarder.topics.port import ConsumedMessage, LogUnavailable
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
 _COMMIT_SECONDS = 0.5  # how long offsets may gather before they are committed
@@ -41,13 +25,13 @@ _HEARTBEATS_PER_SESSION = 10  # a member learns of a rebalance from the reply to
 class KafkaLog(KafkaConnection):
     """See `port.Log`."""
 
-    def publisher(self) -> AbstractAsyncContextManager[Publisher]:
+    def publisher(self) -> AbstractAsyncContextManager[port.Publisher]:
         return kafka_publisher(self)
 
     @asynccontextmanager
     async def consumer(
-        self, topic: str, *, group: str, on_partitions: PartitionsChanged, on_gap: GapFound | None = None
-    ) -> AsyncIterator[Consumer]:
+        self, topic: str, *, group: str, on_partitions: port.PartitionsChanged, on_gap: port.GapFound | None = None
+    ) -> AsyncIterator[port.Consumer]:
         """A member on entry, else `LogUnavailable`; it leaves the group on exit."""
         consumer = KafkaConsumer(topic, group, on_partitions, self, on_gap)
         await consumer.join()
@@ -57,7 +41,7 @@ class KafkaLog(KafkaConnection):
             await consumer.leave()
 
     @asynccontextmanager
-    async def tail(self, topic: str, *, from_beginning: bool = False) -> AsyncIterator[Tail]:
+    async def tail(self, topic: str, *, from_beginning: bool = False) -> AsyncIterator[port.Tail]:
         """Connected and in position on entry, else `LogUnavailable`."""
         tail = KafkaTail(topic, self, from_beginning=from_beginning)
         await tail.open()
@@ -66,7 +50,7 @@ class KafkaLog(KafkaConnection):
         finally:
             await tail.close()
 
-    def admin(self) -> AbstractAsyncContextManager[TopicAdmin]:
+    def admin(self) -> AbstractAsyncContextManager[port.TopicAdmin]:
         return kafka_admin(self)
 
 
@@ -106,7 +90,6 @@ class _Receiver:
         return self._reader
 
     async def close(self) -> None:
-        """Close the connection; the next `receive` opens another."""
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close()
@@ -122,9 +105,9 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         self,
         topic: str,
         group: str,
-        on_partitions: PartitionsChanged,
+        on_partitions: port.PartitionsChanged,
         connection: KafkaConnection,
-        on_gap: GapFound | None = None,
+        on_gap: port.GapFound | None = None,
     ) -> None:
         super().__init__(topic, connection)
         self._on_partitions = on_partitions
@@ -182,7 +165,6 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         return {} if self._reader is None else self._reader.unreadable
 
     async def join(self) -> KafkaReader:
-        """Join the group. Raises `LogUnavailable`."""
         session = self._connection.session_timeout_seconds
         consumer = AIOKafkaConsumer(
             **self._connection.arguments,
@@ -205,12 +187,10 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         return await self._connected(consumer, f"join {self._group}", consumer.start, 3 * session)
 
     async def leave(self) -> None:
-        """Leave the group; others receive what was not committed."""
         await self._commit_what_is_left()
         await self.close()
 
     async def _commit_now(self) -> None:
-        """Commit what is left to commit. Raises `LogUnavailable`."""
         noted, self._uncommitted = self._uncommitted, {}
         if self._reader is None:
             return
@@ -222,7 +202,7 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
             return
         async with reaching_kafka(f"commit to {self._topic}", within=self._connection.publish_timeout_seconds):
             # Raised where a rebalance took the partitions: their new owner delivers those messages again.
-            with suppress(CommitFailedError, IllegalStateError):
+            with suppress(errors.CommitFailedError, errors.IllegalStateError):
                 await consumer.commit(offsets)
         self._commit_at = time.monotonic() + _COMMIT_SECONDS
 
@@ -256,14 +236,14 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         async with reaching_kafka(f"receive from {self._topic}", within=limit):
             try:
                 return await reader.take(max_messages, wait_seconds)
-            except LogUnreadable:
+            except port.LogUnreadable:
                 return []  # reported by `unreadable`; the other partitions continue
             except CannotRead:
                 # Messages that it had fetched are delivered again, from the last commit.
                 self._careful = True
                 await self._start_again()
                 return []
-            except (NoOffsetForPartitionError, OffsetOutOfRangeError) as error:
+            except (errors.NoOffsetForPartitionError, errors.OffsetOutOfRangeError) as error:
                 places = error.args[0]
             except KafkaError:  # aiokafka only raises what it cannot recover from
                 await self._start_again()
@@ -281,7 +261,7 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
                 if first[partition] <= position <= following[partition]:
                     continue  # a new leader that was not up to date for a moment
                 if self._on_gap is not None:
-                    await self._on_gap(LogGap(self._topic, partition.partition, position, first[partition]))
+                    await self._on_gap(port.LogGap(self._topic, partition.partition, position, first[partition]))
             if partition in consumer.assignment():
                 # Commit the first offset, too, so that messages deleted before the first receive are found as a gap.
                 self._uncommitted[partition] = first[partition]
@@ -290,7 +270,6 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
                 await self._commit_all()
 
     async def _start_again(self) -> None:
-        """Leaves the group; the next `receive` joins again."""
         await self.leave()
         await self._lose_partitions()
 
@@ -304,12 +283,10 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
             await self._report(frozenset())
 
     async def on_partitions_revoked(self, _revoked: Collection[TopicPartition]) -> None:
-        """Called by aiokafka."""
         await self._commit_what_is_left()
         await self._lose_partitions()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Called by aiokafka."""
         await self._report(frozenset(each.partition for each in assigned))
         self._assigned.set()
 

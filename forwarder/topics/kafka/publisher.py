@@ -1,8 +1,7 @@
-"""Appends to Kafka with an idempotent producer that waits for all in-sync replicas and is replaced when it is broken.
-
-Messages are gathered into record batches here rather than by aiokafka: a batch that a topic refuses for its size must be the only
-one in flight to its partition, so that it can be sent again in pieces, in order. The cost of publishing, here and in the brokers,
-depends on the number of requests, and of batches in them, far more than on the number of messages."""
+"""Appends to Kafka with an idempotent producer that waits for all in-sync replicas and is replaced when it is broken. Messages are
+gathered into record batches here rather than by aiokafka: a batch that a topic refuses for its size must be the only one in flight
+to its partition, so that it can be sent again in pieces, in order. The cost of publishing, here and in the brokers, depends on the
+number of requests, and of batches in them, far more than on the number of messages."""
 
 import asyncio
 import copy
@@ -15,14 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import (
-    KafkaError,
-    KafkaTimeoutError,
-    MessageSizeTooLargeError,
-    RecordListTooLargeError,
-    UnknownTopicOrPartitionError,
-)
+from aiokafka import AIOKafkaProducer, errors
+from aiokafka.errors import KafkaError
 
 from forwarder.process.loops import detached
 from forwarder.topics.kafka.admin import kafka_admin
@@ -40,7 +33,7 @@ _BURST = 3  # messages sent together; with fewer there is little to share
 _LIMIT_SECONDS = 60.0
 
 # Brokers refuse a batch that is larger than the topic or its segments allow, as a whole.
-_TooLarge = (MessageSizeTooLargeError, RecordListTooLargeError)
+_TooLarge = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
 
 
 class KafkaPublisher:
@@ -80,7 +73,7 @@ class KafkaPublisher:
         except (KafkaError, OSError) as error:
             # A failed batch leaves a gap in the sequence numbers by which brokers recognise duplicates, and they refuse what comes
             # after it; a new producer starts a new sequence. If there was no room in time, or no such topic, it had no number yet.
-            unnumbered = isinstance(error, OSError | KafkaTimeoutError | UnknownTopicOrPartitionError)
+            unnumbered = isinstance(error, OSError | errors.KafkaTimeoutError | errors.UnknownTopicOrPartitionError)
             if accumulator is not None and not unnumbered:
                 self._replace(accumulator)
             self._current()
@@ -209,7 +202,6 @@ class _Batch:
         return True
 
     def complete(self, error: BaseException | None) -> None:
-        """The whole batch, except `refused` messages, is acknowledged, or has failed with `error`."""
         self._done, self._error = True, error
         for waiter in self._waiters:
             if not waiter.done():
@@ -328,7 +320,6 @@ class BatchAccumulator:
         task.add_done_callback(self._sends.discard)
 
     async def _send_ready(self) -> None:
-        """Hand aiokafka all batches that are ready: its next requests carry them."""
         self._next_send = None
         self._partitions.clear()
         count = 0

@@ -19,15 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, cast
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import (
-    ConsumerStoppedError,
-    CorruptRecordException,
-    KafkaError,
-    NoOffsetForPartitionError,
-    OffsetOutOfRangeError,
-    UnsupportedCodecError,
-)
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition, errors
+from aiokafka.errors import KafkaError
 
 from forwarder.process.loops import CROWD
 from forwarder.topics.kafka import internals
@@ -36,7 +29,6 @@ from forwarder.topics.port import UNREADABLE, ConsumedMessage, LogUnavailable, L
 
 METADATA_SECONDS = 15.0
 """How soon a new partition, or a topic that was missing, is noticed. aiokafka's default is five minutes."""
-
 _log = logging.getLogger(__name__)
 _Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 _NO_PARTITION = None
@@ -47,7 +39,7 @@ _RETURN_SECONDS = 0.05  # for aiokafka to return empty-handed after its own time
 _NEWER_MILLISECONDS = 5  # for what is on the broker already
 _PROBE_MILLISECONDS = 50  # for a record of one partition to come, where each is asked on its own
 _AGAIN_SECONDS = 5.0  # between two tries to read what could not be read here
-_AGAIN_MILLISECONDS = 1_000  # for its record: a request for other partitions may be under way, and takes half of it
+_TRY_MILLISECONDS = 1_000  # for its record: a request for other partitions may be under way, and takes half of it
 _CODEC_MISSING = "the package cramjam is missing from this process's environment: install what requirements.lock names"
 _DAMAGED = (
     "its batch is damaged, or of a kind that this version cannot read. Compare the replicas of the partition; to give the batch "
@@ -63,7 +55,7 @@ class CannotRead(Exception):
         self.name = type(error).__name__
         # The Python implementation wraps what the one in C raises.
         self.by_content = isinstance(error, UnicodeDecodeError) or isinstance(error.__cause__, UnicodeDecodeError)
-        self.remedy = _CODEC_MISSING if isinstance(error, UnsupportedCodecError) else _DAMAGED
+        self.remedy = _CODEC_MISSING if isinstance(error, errors.UnsupportedCodecError) else _DAMAGED
 
 
 async def fetched(
@@ -72,9 +64,9 @@ async def fetched(
     """As `getmany`. Raises `CannotRead`; `KafkaError` for anything that is not about the content of a batch."""
     try:
         return cast("_Records", await consumer.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records))
-    except (CorruptRecordException, UnsupportedCodecError) as error:
+    except (errors.CorruptRecordException, errors.UnsupportedCodecError) as error:
         raise CannotRead(error) from error
-    except (KafkaError, ConsumerStoppedError):
+    except (KafkaError, errors.ConsumerStoppedError):
         raise
     except Exception as error:  # each codec has errors of its own
         raise CannotRead(error) from error
@@ -113,7 +105,6 @@ class KafkaReader:
 
     @property
     def unreadable(self) -> Mapping[int, int]:
-        """See `port.Consumer`."""
         return {each.partition: waiting.offset for each, waiting in self._waiting.items()}
 
     async def take(self, max_messages: int, wait_seconds: float) -> list[ConsumedMessage]:
@@ -133,7 +124,7 @@ class KafkaReader:
             self._fetch = None
 
     async def close(self) -> None:
-        """As `stop`, also waiting for a fetch, and for what cannot be read."""
+        """Stops waiting for a fetch, and for what cannot be read; then as `stop`."""
         self._give_up_waiting()
         if self._fetch is not None:
             self._fetch.cancel()
@@ -160,7 +151,14 @@ class KafkaReader:
         if fetch.done() and self._fetch is fetch:
             self._fetch = None
             self._fetched.extend(_messages(fetch.result()))
-        self._count_silence(loop.time() - began)
+        # Count the waiting time for every partition that no broker has answered for meanwhile.
+        assigned = self.consumer.assignment() - self._waiting.keys()
+        polls = {partition: self.consumer.last_poll_timestamp(partition) for partition in assigned}
+        silent = [each for each in assigned if each in self._last_polls and polls[each] == self._last_polls[each]]
+        counted = silent if assigned else [_NO_PARTITION]
+        waited = loop.time() - began
+        self._silent_seconds = {each: self._silent_seconds.get(each, 0.0) + waited for each in counted}
+        self._last_polls = polls
         if self._fetched:
             return
         failed, self._failed = [each for each in self._failed if each in self._waiting], []
@@ -184,7 +182,7 @@ class KafkaReader:
         # aiokafka fetched these right after the last call, and nothing from their partitions since. Fetch newer messages now, so
         # that they need not wait for the caller's next call.
         newer: _Records = {}
-        with suppress(NoOffsetForPartitionError, OffsetOutOfRangeError):  # raised again by the next fetch
+        with suppress(errors.NoOffsetForPartitionError, errors.OffsetOutOfRangeError):  # raised again by the next fetch
             newer = await fetched(self.consumer, timeout_ms=_NEWER_MILLISECONDS, max_records=max_messages - count)
         return {each: [*ready.get(each, ()), *newer.get(each, ())] for each in {**ready, **newer}}
 
@@ -210,7 +208,7 @@ class KafkaReader:
                     found |= await fetched(self.consumer, partition, timeout_ms=_PROBE_MILLISECONDS, max_records=1)
                 except CannotRead as error:
                     found[partition] = await self._skip_or_wait(partition, error)
-        except (NoOffsetForPartitionError, OffsetOutOfRangeError):
+        except (errors.NoOffsetForPartitionError, errors.OffsetOutOfRangeError):
             if not found:
                 raise  # else the next fetch does
         return found
@@ -246,7 +244,6 @@ class KafkaReader:
         self._failed.append(partition)
 
     async def _try_again(self, max_messages: int) -> _Records:
-        """The next records of partitions that waited until now."""
         now = asyncio.get_running_loop().time()
         for partition, waiting in [each for each in self._waiting.items() if each[1].again_at <= now]:
             if self._waiting.get(partition) is not waiting:
@@ -254,9 +251,7 @@ class KafkaReader:
             self.consumer.resume(partition)
             found, error = cast("_Records", {}), waiting.error
             try:
-                found = await fetched(
-                    self.consumer, partition, timeout_ms=_AGAIN_MILLISECONDS, max_records=max_messages
-                )
+                found = await fetched(self.consumer, partition, timeout_ms=_TRY_MILLISECONDS, max_records=max_messages)
                 position = 0 if found else await self.consumer.position(partition)
                 readable = bool(found) or position >= (self.consumer.highwater(partition) or position + 1)
             except CannotRead as again:
@@ -271,15 +266,6 @@ class KafkaReader:
             if found:
                 return found
         return {}
-
-    def _count_silence(self, waited: float) -> None:
-        """Count the waiting time for every partition that no broker has answered for meanwhile."""
-        assigned = self.consumer.assignment() - self._waiting.keys()
-        last_polls = {partition: self.consumer.last_poll_timestamp(partition) for partition in assigned}
-        silent = [each for each in assigned if each in self._last_polls and last_polls[each] == self._last_polls[each]]
-        counted = silent if assigned else [_NO_PARTITION]
-        self._silent_seconds = {each: self._silent_seconds.get(each, 0.0) + waited for each in counted}
-        self._last_polls = last_polls
 
     async def _raise_if_silent(self) -> None:
         limit = self._connection.silence_seconds

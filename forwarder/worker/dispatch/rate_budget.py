@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from forwarder.pms.port import Limit, Limits
 from forwarder.process.clock import Clock
 from forwarder.process.loops import first_of
-from forwarder.process.token_bucket import LAPSE_SECONDS, Lender, Loan, LoanRequest, SharedBucket, TokenBucket
+from forwarder.process.shares import LAPSE_SECONDS, Lender, Loan, LoanRequest, SharedBucket, TokenBucket
 from forwarder.tenancy.port import Account
 
 _AT_ONCE: Final = 0.1

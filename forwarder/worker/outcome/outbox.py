@@ -185,7 +185,7 @@ class OutboxPublisher:
             signed = [self._signer.signed(letter_message(each)) for each in letters]
             await self._publisher.publish(self._topics.dead_letters, signed)
             for letter in letters:
-                metrics.dead_letters(letter.failure_class or OTHER).inc()
+                metrics.DEAD_LETTERS.labels(letter.failure_class or OTHER).inc()
         await self._publisher.publish(self._topics.results, results)
         metrics.RESULTS_PUBLISHED.inc(len(events))
 

@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from forwarder.observability import metrics
 from forwarder.observability.logging import tells_usual
-from forwarder.observability.tracing.context import trace_id_of
+from forwarder.observability.tracing import trace_id_of
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.process.loops import Batcher, keep_trying

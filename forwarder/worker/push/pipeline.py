@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from forwarder.observability.logging import log_context
-from forwarder.observability.tracing.context import trace_id_of
+from forwarder.observability.tracing import trace_id_of
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Where, as_fault, contained
 from forwarder.reservation.outcome import InDoubt, Outcome

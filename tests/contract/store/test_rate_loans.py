@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.process.token_bucket import LoanRequest, SharedBucket
+from forwarder.process.shares import LoanRequest, SharedBucket
 from forwarder.store.deployment import SqlLender
 
 # Refills so slowly that a test sees nothing of it.

@@ -13,7 +13,7 @@ from forwarder.ingress.responses import Receipt, receipt_response
 from forwarder.notifier.posting import NotifierParts, NotifierSettings
 from forwarder.notifier.service import Notifier
 from forwarder.notifier.webhooks import Webhooks
-from forwarder.observability.exposition import registry
+from forwarder.observability.metrics import registry
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import Submission

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from forwarder.process.supervision import PROCESS_NUMBER
-from forwarder.settings import BadSettings, Distributed, Embedded, Environment, read_settings
+from forwarder.settings import BadSettings, Distributed, Embedded, Environment
+from forwarder.settings.reading import read_settings
 from forwarder.tenancy.port import RateLimit
 from forwarder.webhooks.addresses import AddressRule
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from forwarder.assembly.backend import open_backend
-from forwarder.assembly.roles.role import reading_health, store_checks
+from forwarder.assembly.role import reading_health, store_checks
 from forwarder.http.health import Health
 from forwarder.settings import Environment, settings_of
 from forwarder.store.engine import identity_of

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from forwarder.assembly.backend import open_backend
-from forwarder.assembly.roles.role import telling_of_itself
+from forwarder.assembly.role import telling_of_itself
 from forwarder.http.health import Health
 from forwarder.process.supervision import Stop
 from forwarder.settings.environment import Environment

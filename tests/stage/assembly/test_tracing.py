@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import structlog
 
-from forwarder.assembly.roles.role import open_tracer
-from forwarder.observability.tracing.otel import open_otel
-from forwarder.observability.tracing.tracer import Kind
+from forwarder.assembly.role import open_tracer
+from forwarder.observability.otel import open_otel
+from forwarder.observability.tracing import Kind
 from forwarder.process.loading import load
 from forwarder.settings import Environment, Settings, settings_of
 from forwarder.settings.reading import NOT_EXPORTED, TraceExport, trace_export_of
@@ -70,7 +70,7 @@ async def test_without_its_packages_the_log_says_once_what_to_install(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    monkeypatch.delitem(sys.modules, "forwarder.observability.tracing.otel", raising=False)
+    monkeypatch.delitem(sys.modules, "forwarder.observability.otel", raising=False)
     load.cache_clear()
     asked = replace(settings, trace_export=TraceExport("OTEL_EXPORTER_OTLP_ENDPOINT"))
     with structlog.testing.capture_logs() as logged:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from forwarder.http.connections import TlsFiles
-from forwarder.settings import BadSettings, Distributed, read_settings
+from forwarder.settings import BadSettings, Distributed
+from forwarder.settings.reading import read_settings
 from forwarder.topics.kafka.security import KafkaSecurity, OAuthClient
 from tests.support.backends import missing
 from tools.servers.certificates import Authority, Certificate

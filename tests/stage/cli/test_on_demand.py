@@ -92,7 +92,7 @@ def test_a_stage_imports_nothing_of_the_others(stage: str, foreign: list[str]) -
     modules = imported(
         f"from pkgutil import resolve_name\nimport forwarder.cli.run.serve\nresolve_name({STAGES[stage]!r})"
     )
-    assert f"forwarder.assembly.roles.{stage}" in modules
+    assert f"forwarder.assembly.{stage}" in modules
     assert within((*foreign, *NOBODYS), modules) == []
 
 

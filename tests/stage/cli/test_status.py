@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forwarder.assembly.backend import open_backend
-from forwarder.assembly.roles.role import consuming_checks, store_checks
+from forwarder.assembly.role import consuming_checks, store_checks
 from forwarder.operate.deployment.conditions import Severity, conditions, findings_of
 from forwarder.operate.deployment.status import (
     DeploymentStatus,

@@ -8,8 +8,7 @@ from typing import cast
 import pytest
 
 from forwarder.housekeeping.service import LOOK_SECONDS, BacklogMetrics
-from forwarder.observability.exposition import registry
-from forwarder.observability.snapshots import SnapshotGauge
+from forwarder.observability.metrics import SnapshotGauge, registry
 from forwarder.oversight.backlog import Group
 from forwarder.reservation.submission import shadow_id
 from forwarder.store.deployment import BacklogReader

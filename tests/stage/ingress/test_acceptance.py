@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from forwarder.ingress.parts import IngressSettings
-from forwarder.observability.exposition import registry
+from forwarder.observability.metrics import registry
 from forwarder.topics.codec import decode_submission, header
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 from tests.support.stages.http_stages import (

@@ -8,7 +8,7 @@ import httpx
 import pytest
 import structlog
 
-from forwarder.observability.exposition import registry
+from forwarder.observability.metrics import registry
 from forwarder.reservation.outcome import Status
 from forwarder.tenancy.port import RateLimit
 from tests.support.contracts.http_contract import HttpContract

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from forwarder.notifier.posting import NotifierSettings
 from forwarder.notifier.service import EndpointDispatcher
 from forwarder.notifier.webhooks import EndpointDisabled, HeadersNeeded, UnknownType, WebhookTerms
-from forwarder.observability.exposition import registry
+from forwarder.observability.metrics import registry
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sealing import of_webhook_secret

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from forwarder.observability.tracing.otel import OtelTracer
+from forwarder.observability.otel import OtelTracer
 
 
 class Seen(NamedTuple):

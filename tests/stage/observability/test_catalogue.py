@@ -12,8 +12,7 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram, generate_latest
 
 from forwarder.observability import metrics
-from forwarder.observability.exposition import registry, tell_build
-from forwarder.observability.snapshots import SnapshotGauge
+from forwarder.observability.metrics import SnapshotGauge, registry, tell_build
 
 OURS = {
     described.name
@@ -53,7 +52,7 @@ def everything_known() -> Iterator[None]:
 def test_a_number_that_begins_at_0_is_some_roles() -> None:
     """So that no other role shows it, as if all were well there."""
     code = (
-        "from forwarder.observability.exposition import registry\n"
+        "from forwarder.observability.metrics import registry\n"
         "print(*(metric.name for metric in registry().collect() if metric.samples))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -78,7 +77,7 @@ def test_a_snapshot_shows_what_it_was_given_last_and_nothing_while_there_is_noth
 _ONE_OF_SEVERAL = """
 import sys
 from forwarder.observability import metrics
-from forwarder.observability.exposition import registry
+from forwarder.observability.metrics import registry
 metrics.PENDING.replace({("acc", "active"): float(sys.argv[1])})
 print("told", flush=True)
 sys.stdin.readline()

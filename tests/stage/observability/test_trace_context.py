@@ -1,6 +1,6 @@
 """A caller's trace: what is one, what of it is kept, and how it is sent on."""
 
-from forwarder.observability.tracing.context import read_trace, trace_headers, trace_id_of
+from forwarder.observability.tracing import read_trace, trace_headers, trace_id_of
 from tests.support.cases import for_each
 
 IDS = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"

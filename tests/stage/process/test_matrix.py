@@ -20,8 +20,8 @@ from prometheus_client import REGISTRY
 from sqlalchemy import select
 from structlog.testing import capture_logs
 
-import forwarder.assembly.roles.ingress as assembly_ingress
-import forwarder.assembly.roles.role as assembly_role
+import forwarder.assembly.ingress as assembly_ingress
+import forwarder.assembly.role as assembly_role
 import forwarder.housekeeping.service as housekeeping_backlog
 import forwarder.store.submissions.leases as store_leases
 from forwarder.console.service import Recent
@@ -39,7 +39,7 @@ from forwarder.pms.port import Capabilities
 from forwarder.process.clock import SystemClock
 from forwarder.process.containment import LOOPS, Where
 from forwarder.process.loops import cancel_all, forever
-from forwarder.process.token_bucket import SharedBucket
+from forwarder.process.shares import SharedBucket
 from forwarder.reservation.request import CardDetails
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.deployment import ProcessRegister, SqlLender

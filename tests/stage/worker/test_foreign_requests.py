@@ -10,7 +10,7 @@ import pytest
 from pydantic_core import to_json
 from structlog.testing import capture_logs
 
-from forwarder.observability.exposition import registry
+from forwarder.observability.metrics import registry
 from forwarder.store.submissions.port import Arrival, CancellationArrival, NotedOn, Unstorable, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.codec import encode_cancellation

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.observability.exposition import registry
+from forwarder.observability.metrics import registry
 from forwarder.process.clock import Clock
 from forwarder.topics.port import ConsumedMessage, Consumer
 from forwarder.worker.intake import STALLED_SECONDS, IntakeWatch

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Limit, Limits
-from forwarder.process.token_bucket import TokenBucket
+from forwarder.process.shares import TokenBucket
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.rate_budget import Budgets, RateBudget
 from forwarder.worker.dispatch.throttle import Throttles

@@ -14,7 +14,7 @@ from forwarder.pms.port import Limit, Limits
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Where
 from forwarder.process.loops import cancel_all, forever
-from forwarder.process.token_bucket import LAPSE_SECONDS, Loan, LoanRequest, SharedBucket, decide
+from forwarder.process.shares import LAPSE_SECONDS, Loan, LoanRequest, SharedBucket, decide
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.rate_budget import Loans

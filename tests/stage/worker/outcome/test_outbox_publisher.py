@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.observability.exposition import registry
+from forwarder.observability.metrics import registry
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.reservation.failures import FAILURE_CLASS
 from forwarder.reservation.problems import catalogue

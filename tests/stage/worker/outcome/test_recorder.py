@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace as replace_struct
 from structlog.testing import capture_logs
 
-from forwarder.observability.exposition import registry
+from forwarder.observability.metrics import registry
 from forwarder.process.containment import LOOPS, SYSTEMIC_AFTER
 from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status

@@ -6,7 +6,7 @@ from typing import get_args
 import structlog
 from pydantic import ValidationError
 
-from forwarder.assembly.roles.role import Listening
+from forwarder.assembly.role import Listening
 from forwarder.http.server import serve
 from forwarder.process.clock import SystemClock
 from forwarder.process.loading import of_kit

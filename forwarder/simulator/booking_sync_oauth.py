@@ -71,16 +71,8 @@ class TokenServer:
         number = next(self._numbers)
         access, following = f"{_ACCESS}{number}", f"{_REFRESH}{number}"
         self._issued[place][access] = _Token(self._clock.now() + LIFE, following, refresh)
-        return _json(
-            200,
-            {
-                "access_token": access,
-                "token_type": "bearer",
-                "expires_in": int(LIFE.total_seconds()),
-                "refresh_token": following,
-                "scope": "public bookings_write",
-            },
-        )
+        pair = {"access_token": access, "refresh_token": following, "expires_in": int(LIFE.total_seconds())}
+        return _json(200, {**pair, "token_type": "bearer", "scope": "public bookings_write"})
 
     async def revoke(self, request: Request) -> Response:
         known = self._issued[_place(request)].get((await _form(request)).get("token", ""))

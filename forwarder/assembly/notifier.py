@@ -3,18 +3,9 @@
 from contextlib import AsyncExitStack
 from functools import partial
 
+from forwarder.assembly import role
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.parts import topic_check, webhooks_of
-from forwarder.assembly.roles.role import (
-    Listening,
-    consuming_checks,
-    lame_duck,
-    open_limits,
-    open_role_backend,
-    serve_role,
-    store_checks,
-    then_set,
-)
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import Health
 from forwarder.http.messages import Routes
@@ -23,36 +14,37 @@ from forwarder.notifier.posting import NotifierParts
 from forwarder.notifier.service import Notifier
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import BadSettings, Settings
+from forwarder.settings.environment import secret
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.tenancy.sealing import KeyPairUnsealer
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.webhooks.sender import TracedSender, open_sender
 
 
-async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> None:
+async def run_notifier(settings: Settings, listening: role.Listening, stop: Stop) -> None:
     """Post results to customers' endpoints until `stop`; the port serves the management of webhooks, health and metrics."""
     async with AsyncExitStack() as stack:
-        backend = await open_role_backend(stack, settings, "notifier")
+        backend = await role.open_role_backend(stack, settings, "notifier")
         async with backend.log.admin():
             pass  # a refused login is no outage to wait out
         notifier = await open_notifier(stack, backend)
         routes = [*await open_webhook_api(stack, backend, stop), *contract_routes()]
-        checks = {**consuming_checks(notifier), **store_checks(backend)}
+        checks = {**role.consuming_checks(notifier), **role.store_checks(backend)}
         lesser = {"topics_in_step_with_store": partial(topic_check(backend).in_step, settings.topics.results)}
-        closing, done = await stack.enter_async_context(lame_duck(backend, stop)), Stop()
+        closing, done = await stack.enter_async_context(role.lame_duck(backend, stop)), Stop()
 
         async def work() -> None:
             await notifier.run(stop)
             await closing.wait()  # the webhook API is served until then
 
-        async with side_by_side(then_set(done, work()), stop):
-            health = Health(checks, lesser)
-            await serve_role("notifier", routes, backend, listening, done, health=health, leaving=stop)
+        health = Health(checks, lesser)
+        async with side_by_side(role.then_set(done, work()), stop):
+            await role.serve_role("notifier", routes, backend, listening, done, health=health, leaving=stop)
 
 
 async def open_webhook_api(stack: AsyncExitStack, backend: Backend, stop: Stop) -> Routes:
     """The routes by which customers manage their webhooks."""
-    limits = await open_limits(stack, backend, stop)
+    limits = await role.open_limits(stack, backend, stop)
     return webhook_routes(WebhookApiParts(backend.access, await webhooks_of(backend), limits))
 
 
@@ -67,11 +59,9 @@ async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:
             "with FORWARDER_SECRET_KEY set, prints it."
         )
     await backend.notifier_key(pairs)
-    sender = await stack.enter_async_context(
-        open_sender(
-            settings.webhook_addresses, clock, seconds=settings.notifier.post_seconds, proxy=settings.webhook_proxy
-        )
-    )
+    proxy, seconds = secret(settings.environment.webhook_proxy), settings.notifier.post_seconds
+    opening = open_sender(settings.webhook_addresses, clock, seconds=seconds, proxy=proxy)
+    sender = await stack.enter_async_context(opening)
     parts = NotifierParts(
         log=backend.log,
         topics=settings.topics,

@@ -1,7 +1,6 @@
-"""Simulated PMSs of the open contract: kind `generic`, and `website-builder` with its websites.
-
-To provoke a refusal: property or room `unknown`, a guest at `refused.example`, the card 4000000000000002 or a number that fails its
-check digit. Only the last four digits of a card outlive the request."""
+"""Simulated PMSs of the open contract: kind `generic`, and `website-builder` with its websites. To provoke a refusal: property or
+room `unknown`, a guest at `refused.example`, the card 4000000000000002 or a number that fails its check digit. Only the last four
+digits of a card outlive the request."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -150,16 +149,12 @@ def _checked_card(card: object) -> str | None:
 
 def _reservation(made_id: int, body: Mapping[str, Any], room: object, last_four: str | None) -> dict[str, Any]:
     price, currency = body.get("totalPrice"), body.get("currency")
+    asked = {**body, "roomId": room}
+    shown = "reference propertyId roomId arrivalDate departureDate totalPrice currency".split()
     reservation = {
         "id": made_id,
         "status": "CONFIRMED",
-        "reference": body.get("reference"),
-        "propertyId": body["propertyId"],
-        "roomId": room,
-        "arrivalDate": body["arrivalDate"],
-        "departureDate": body["departureDate"],
-        "totalPrice": price,
-        "currency": currency,
+        **{name: asked.get(name) for name in shown},
         "codes": {"accessCode": [f"{made_id * 7919 % 10_000:04d}"]},
         "paymentUrl": f"https://pay.example/{made_id}" if last_four is None else "",
         "cardLastFour": last_four,

@@ -5,19 +5,12 @@ from contextlib import AsyncExitStack, suppress
 
 import structlog
 
+from forwarder.assembly import role
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.parts import recovery_check, topic_check
-from forwarder.assembly.roles.role import (
-    Listening,
-    consuming_checks,
-    open_role_backend,
-    serve_role,
-    store_checks,
-    then_set,
-)
 from forwarder.http.health import Health
 from forwarder.oversight.assumptions import Facts, broken_assumptions
-from forwarder.oversight.restored import LOOKED_AT, RecoveryCheck
+from forwarder.oversight.restored import LOOKED_AT
 from forwarder.pms.auth import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import Traces, open_directory
 from forwarder.pms.http.client import PushPolicy
@@ -32,24 +25,24 @@ from forwarder.tenancy.sealing import Keyring, active_of
 from forwarder.tenancy.sql.secrets import SealingKeys, SqlGrants, SqlSecrets
 from forwarder.topics.port import LogUnavailable, Publisher
 from forwarder.worker.cards import CardParts
-from forwarder.worker.parts import Lacking, WorkerParts
+from forwarder.worker.parts import WorkerParts
 from forwarder.worker.service import Worker
 
 _log = structlog.get_logger(__name__)
 
 
-async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> None:
+async def run_worker(settings: Settings, listening: role.Listening, stop: Stop) -> None:
     """Works until `stop`; the port serves health and metrics."""
     async with AsyncExitStack() as stack:
-        backend = await open_role_backend(stack, settings, "worker")
+        backend = await role.open_role_backend(stack, settings, "worker")
         publisher = await stack.enter_async_context(backend.log.publisher())
         worker = await open_worker(stack, backend, publisher)
         await _log_broken_assumptions(backend)
         health = worker_health(backend, worker, publisher)
         # Serve health and metrics until the work in progress is done.
         done = Stop()
-        async with side_by_side(then_set(done, worker.run(stop)), stop):
-            await serve_role(
+        async with side_by_side(role.then_set(done, worker.run(stop)), stop):
+            await role.serve_role(
                 "worker", [], backend, listening, done, health=health, leaving=stop, throttles=worker.throttles
             )
 
@@ -64,17 +57,30 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         kinds.get(kind)  # submissions of a missing kind wait until it is installed
     push_seconds = settings.environment.push_timeout_seconds
     grants = grants_of(backend, keyring, push_seconds)
-    pms = await stack.enter_async_context(
-        open_directory(
-            clock,
-            policy=PushPolicy(push_seconds=push_seconds),
-            grants=grants,
-            plaintext=settings.environment.plaintext_to_pms,
-            traces=Traces(settings.environment.trace_to_pms, backend.tracer),
-        )
+    opening = open_directory(
+        clock,
+        policy=PushPolicy(push_seconds=push_seconds),
+        grants=grants,
+        plaintext=settings.environment.plaintext_to_pms,
+        traces=Traces(settings.environment.trace_to_pms, backend.tracer),
     )
+    pms = await stack.enter_async_context(opening)
     stack.push_async_callback(grants.finish)
-    signer = await backend.signer()
+    signer, ids = await backend.signer(), await backend.request_ids()
+    check = recovery_check(backend, ids, signer)
+
+    async def lacking(looked_at: int = LOOKED_AT) -> Mapping[str, int]:
+        """Also `keys`, if the store has others than this process: it is another deployment's store."""
+        counts = await check.lacking(looked_at)
+        return counts if await backend.has_our_keys() else {**counts, "keys": 1}
+
+    secrets = SqlSecrets(backend.engine)
+
+    async def refresh() -> None:
+        active = active_of(await secrets.known())
+        if active is not None:
+            keyring.activate(active.id)
+
     parts = WorkerParts(
         log=backend.log,
         topics=settings.topics,
@@ -86,10 +92,10 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         clock=clock,
         settings=settings.worker,
         signer=signer,
-        cards=_card_parts(backend, keyring),
-        credential_key=(await backend.request_ids()).mac_key,
+        cards=CardParts(CardKeys(backend.engine), SealingKeys(backend.engine, keyring), keyring, refresh),
+        credential_key=ids.mac_key,
         lender=None if isinstance(settings.backend, Embedded) else SqlLender(backend.engine),
-        lacking=_lacking_of(backend, recovery_check(backend, await backend.request_ids(), signer)),
+        lacking=lacking,
         topic_losses=topic_check(backend),
     )
     return Worker(parts)
@@ -98,7 +104,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
 def worker_health(backend: Backend, worker: Worker, publisher: Publisher) -> Health:
     """Ready if it consumes, can decode its topic, its log and its store work, and the store is not known to lack what the topics
     record. A topic that lacks what the store took from it does not stop it."""
-    checks = {**consuming_checks(worker), **store_checks(backend)}
+    checks = {**role.consuming_checks(worker), **role.store_checks(backend)}
     checks |= {"store_in_step_with_topics": lambda: not worker.behind, "log": publisher.ready}
     return Health(checks, {"topics_in_step_with_store": lambda: worker.topic_whole})
 
@@ -114,34 +120,11 @@ async def _log_broken_assumptions(backend: Backend) -> None:
         for each in (*facts, Facts(settings, standbys=standbys)):
             for broken in broken_assumptions(each):
                 if broken.severity != "info":
-                    _log.warning(
-                        "assumption.broken", name=broken.name, topic=each.topic, says=broken.says, remedy=broken.remedy
-                    )
+                    name, says, remedy = broken.name, broken.says, broken.remedy
+                    _log.warning("assumption.broken", name=name, topic=each.topic, says=says, remedy=remedy)
 
 
 def grants_of(backend: Backend, keyring: Keyring, push_seconds: float) -> SharedGrantKeeper:
     """Grants are sealed to the secret that all workers share."""
     rows = SqlGrants(backend.engine, keyring, keyring)
     return SharedGrantKeeper(rows, backend.clock, RenewalTimes.within(push_seconds))
-
-
-def _card_parts(backend: Backend, keyring: Keyring) -> CardParts:
-    registry = SqlSecrets(backend.engine)
-
-    async def refresh() -> None:
-        active = active_of(await registry.known())
-        if active is not None:
-            keyring.activate(active.id)
-
-    sealing_keys = SealingKeys(backend.engine, keyring)
-    return CardParts(CardKeys(backend.engine), sealing_keys, keyring, refresh)
-
-
-def _lacking_of(backend: Backend, check: RecoveryCheck) -> Lacking:
-    """What the store lacks, by `check`; also `keys`, if it has others than this process: it is another deployment's store."""
-
-    async def lacking(looked_at: int = LOOKED_AT) -> Mapping[str, int]:
-        counts = await check.lacking(looked_at)
-        return counts if await backend.has_our_keys() else {**counts, "keys": 1}
-
-    return lacking

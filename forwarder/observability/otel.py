@@ -1,7 +1,6 @@
-"""Spans by OpenTelemetry's SDK, exported by OTLP over HTTP. Imported only if tracing is configured.
-
-The SDK reads its settings from OpenTelemetry's own variables. A separate thread exports spans in batches from a bounded queue: if
-the collector is slow or unreachable they are dropped, and nothing waits."""
+"""Spans by OpenTelemetry's SDK, exported by OTLP over HTTP. Imported only if tracing is configured. The SDK reads its settings from
+OpenTelemetry's own variables. A separate thread exports spans in batches from a bounded queue: if the collector is slow or
+unreachable they are dropped, and nothing waits."""
 
 import asyncio
 import threading
@@ -9,30 +8,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from opentelemetry import trace as api
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import (
-    Link,
-    NonRecordingSpan,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    TraceState,
-    set_span_in_context,
-)
 from opentelemetry.trace import Span as OtelSpan
 
-from forwarder.observability.tracing.context import trace_headers
-from forwarder.observability.tracing.tracer import ERROR, Attributes, Kind, Span
+from forwarder.observability.tracing import ERROR, Attributes, Kind, Span, trace_headers
 
 _NAME: Final = "forwarder"
 _UNNAMED: Final = "unknown_service"
-_KINDS: Final = {kind: SpanKind[kind.name] for kind in Kind}
+_KINDS: Final = {kind: api.SpanKind[kind.name] for kind in Kind}
 
 
 class OtelTracer:
@@ -46,11 +34,12 @@ class OtelTracer:
         self, name: str, kind: Kind, parent: str | None, attributes: Attributes, *, links: Sequence[str] = ()
     ) -> Span:
         # Never the current context: the parent is the trace that came with the work.
-        context = Context() if parent is None else set_span_in_context(NonRecordingSpan(_remote(parent)), Context())
-        linked = [Link(_remote(each)) for each in links]
-        return _Span(
-            self._tracer.start_span(name, context, _KINDS[kind], attributes, linked, set_status_on_exception=False)
+        context = (
+            Context() if parent is None else api.set_span_in_context(api.NonRecordingSpan(_remote(parent)), Context())
         )
+        linked = [api.Link(_remote(each)) for each in links]
+        start = self._tracer.start_span
+        return _Span(start(name, context, _KINDS[kind], attributes, linked, set_status_on_exception=False))
 
     async def close(self, seconds: float) -> bool:
         """Exports what is left, for at most `seconds`; False if that was too short."""
@@ -86,25 +75,25 @@ class _Span:
 
     def fail(self, error_type: str) -> None:
         self._span.set_attribute(ERROR, error_type)
-        self._span.set_status(Status(StatusCode.ERROR))
+        self._span.set_status(api.Status(api.StatusCode.ERROR))
 
     def end(self) -> None:
         self._span.end()
 
 
-def _remote(trace: str) -> SpanContext:
+def _remote(trace: str) -> api.SpanContext:
     (_, parent), *state = trace_headers(trace)
     _, trace_id, span_id, flags = parent.split("-")
-    return SpanContext(
+    return api.SpanContext(
         int(trace_id, 16),
         int(span_id, 16),
         is_remote=True,
-        trace_flags=TraceFlags(int(flags, 16)),
-        trace_state=TraceState.from_header([value for _, value in state]),
+        trace_flags=api.TraceFlags(int(flags, 16)),
+        trace_state=api.TraceState.from_header([value for _, value in state]),
     )
 
 
-def _kept(span: SpanContext) -> str:
+def _kept(span: api.SpanContext) -> str:
     trace = f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
     return f"{trace} {span.trace_state.to_header()}" if span.trace_state else trace
 

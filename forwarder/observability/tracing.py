@@ -1,11 +1,16 @@
-"""A caller's trace context: parsed from headers, stored as one text, and written to outgoing headers. Pure.
+"""Tracing: a caller's trace context, and spans as a port for the seams that work passes (HTTP, the log, PMSs, webhooks). Pure.
 
-https://www.w3.org/TR/trace-context/. The text is the `traceparent`, followed by a space and the `tracestate` if there is one. A
-malformed trace is ignored, never refused."""
+The context (https://www.w3.org/TR/trace-context/) is parsed from headers, stored as one text, and written to outgoing headers. The
+text is the `traceparent`, followed by a space and the `tracestate` if there is one. A malformed trace is ignored, never refused.
+
+With tracing on, `assembly` wraps each seam: work that arrives with a trace continues in a child span. The stages keep and forward
+the trace that they are given, and know nothing of spans; with tracing off, nothing is wrapped."""
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from typing import Final, Protocol
 
 from forwarder.reservation.checks.card_numbers import find, is_card_number, may_hold
 
@@ -20,7 +25,6 @@ _CURRENT: Final = "00"
 _SAMPLED: Final = 1
 _LENGTH: Final = 55
 _TRACE_ID: Final = slice(3, 35)
-
 _MEMBER: Final = re.compile(r"(?P<key>[a-z0-9][a-z0-9_\-*/@]{0,255})=[ -+\--<>-~]{0,255}[!-+\--<>-~]")
 _MAX_MEMBERS: Final = 32
 _MAX_STATE: Final = 512  # Characters: the minimum that every participant must propagate
@@ -71,3 +75,56 @@ def trace_headers(trace: str) -> Sequence[tuple[str, str]]:
 def trace_id_of(trace: str) -> str:
     """The trace id, with which spans and log lines are found: 32 hexadecimal digits."""
     return trace[_TRACE_ID]
+
+
+# --- spans ---
+
+ERROR: Final = "error.type"
+OUR_ID: Final = re.compile(r"rsv_[a-z2-7]{32}(\.[a-z0-9.]{1,32})?")
+"""The id of a submission, or of a message about one. Checked on messages from a topic, where others may write anything."""
+Attributes = Mapping[str, str | int]
+"""Named by OpenTelemetry's semantic conventions, or `forwarder.…`. Only our identifiers, numbers and codes: never text from a
+caller or a PMS, nor any part of an address beyond its host."""
+Kind = Enum("Kind", "SERVER CLIENT PRODUCER CONSUMER INTERNAL")
+"""The role of a span between its neighbours, as in OpenTelemetry."""
+
+
+class Span(Protocol):
+    """A span, from its start to its end. No method raises or blocks."""
+
+    @property
+    def trace(self) -> str:
+        """The trace context to store and forward, so that later work becomes part of this span (`context`)."""
+
+    def rename(self, name: str) -> None:
+        """Sets the span's name, if it becomes known only now."""
+
+    def note(self, attributes: Attributes) -> None: ...
+
+    def fail(self, error_type: str) -> None:
+        """Marks the span as failed; a code says why."""
+
+    def end(self) -> None: ...
+
+
+class Tracer(Protocol):
+    """Starts spans. Spans are sampled; an unsampled one is cheap, and propagates that decision."""
+
+    def start(
+        self, name: str, kind: Kind, parent: str | None, attributes: Attributes, *, links: Sequence[str] = ()
+    ) -> Span:
+        """Starts a span in the trace `parent`, or in a new trace. `links`: related traces."""
+
+
+@contextmanager
+def ending(*spans: Span) -> Iterator[None]:
+    """Ends `spans` after the block. An exception that leaves the block marks them as failed, with the name of its type."""
+    try:
+        yield
+    except BaseException as error:
+        for span in spans:
+            span.fail(type(error).__name__)
+        raise
+    finally:
+        for span in spans:
+            span.end()

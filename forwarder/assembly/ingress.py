@@ -6,16 +6,8 @@ from typing import Final
 
 import structlog
 
+from forwarder.assembly import role
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.roles.role import (
-    Listening,
-    lame_duck,
-    open_limits,
-    open_outcomes,
-    open_role_backend,
-    serve_role,
-    store_checks,
-)
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import Health
 from forwarder.http.messages import Routes
@@ -41,24 +33,22 @@ wait for them."""
 
 
 _REFRESH_SECONDS: Final = 60.0
-
 _log = structlog.get_logger(__name__)
 
 
-async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> None:
+async def run_ingress(settings: Settings, listening: role.Listening, stop: Stop) -> None:
     """Serve the ingress until `stop`."""
     async with AsyncExitStack() as stack:
-        backend = await open_role_backend(stack, settings, "ingress")
-        closing = await stack.enter_async_context(lame_duck(backend, stop))
+        backend = await role.open_role_backend(stack, settings, "ingress")
+        closing = await stack.enter_async_context(role.lame_duck(backend, stop))
         publisher = await stack.enter_async_context(backend.log.publisher())
-        outcomes = await open_outcomes(stack, backend, closing)
-        routes = await open_ingress(stack, backend, publisher, outcomes, closing)
+        outcomes = await role.open_outcomes(stack, backend, closing)
+        routes = [*await open_ingress(stack, backend, publisher, outcomes, closing), *contract_routes()]
         # Without the store it refuses keyed submissions and cancellations, and accepts the rest: it stays ready.
         checks = {"log": publisher.ready, "keys_in_step_with_store": backend.has_our_keys}
-        health = Health(checks, {name: check for name, check in store_checks(backend).items() if name not in checks})
-        await serve_role(
-            "ingress", [*routes, *contract_routes()], backend, listening, closing, health=health, leaving=stop
-        )
+        lesser = {name: check for name, check in role.store_checks(backend).items() if name not in checks}
+        health = Health(checks, lesser)
+        await role.serve_role("ingress", routes, backend, listening, closing, health=health, leaving=stop)
 
 
 async def open_ingress(
@@ -78,7 +68,7 @@ async def open_ingress(
         clock=backend.clock,
         can_cancel=lambda account: load(_CAN_CANCEL)(account, backend.clock),
         preview=cache(lambda: load(_PREVIEW)(backend.clock)),
-        limits=await open_limits(stack, backend, stop),
+        limits=await role.open_limits(stack, backend, stop),
         audit=backend.audit,
         admission=backend.admission,
         settings=IngressSettings(

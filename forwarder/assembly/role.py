@@ -16,8 +16,8 @@ from forwarder.http.connections import ServerTls
 from forwarder.http.health import Check, Health, health_routes
 from forwarder.http.messages import Routes
 from forwarder.http.server import HttpApp, serve
-from forwarder.observability.exposition import tell_build
-from forwarder.observability.tracing.tracer import Tracer
+from forwarder.observability.metrics import tell_build
+from forwarder.observability.tracing import Tracer
 from forwarder.process.certificates import ends_soon, pem_of
 from forwarder.process.containment import Where
 from forwarder.process.loading import load
@@ -42,12 +42,10 @@ if TYPE_CHECKING:
 
 Listening = socket.socket
 Throttles = Callable[[], Sequence[ThrottleState]]
-
 _LAST_SECONDS: Final = 2.0  # how long a stopping process waits for an unavailable store
 _REFUSED_SECONDS: Final = 30.0
 """For how long after a refused write the store counts as full: each process writes more often."""
-
-_OPEN: Final = "forwarder.observability.tracing.otel:open_otel"
+_OPEN: Final = "forwarder.observability.otel:open_otel"
 _FLUSH_SECONDS: Final = 3.0  # how long a stopping process waits for the collector to accept the remaining spans
 _log = structlog.get_logger(__name__)
 

@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.roles.role import Listening, open_role_backend, reading_health, serve_role
+from forwarder.assembly.role import Listening, open_role_backend, reading_health, serve_role
 from forwarder.housekeeping.service import BacklogMetrics, RetentionSweeper, keep_house
 from forwarder.oversight.backlog import Group
 from forwarder.process.supervision import Stop, side_by_side

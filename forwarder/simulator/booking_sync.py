@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -22,19 +22,8 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from forwarder.http.messages import Response
+from forwarder.simulator.booking_sync_oauth import TokenServer
 from forwarder.simulator.http import Guard, Handler, below_any_base, book, name_of, place_of
-from forwarder.simulator.kinds.booking_sync_forms import (
-    MEDIA_TYPE,
-    UNKNOWN,
-    Invalid,
-    answer_of,
-    booking_shown,
-    day,
-    number,
-    quoted,
-    the_one,
-)
-from forwarder.simulator.kinds.booking_sync_oauth import TokenServer
 from forwarder.simulator.sites import Effect, effect_of
 from forwarder.simulator.world import Made, NotBooked, Wanted, World
 
@@ -55,6 +44,13 @@ _OF_A_CARD: Final = (
 _BLANK: Final = "can't be blank"
 _REFUSED: Final = "@refused.example"
 _NEVER: Final = date.min
+_UNKNOWN: Final = "unknown"  # the rental that there is not
+_MEDIA_TYPE: Final = b"application/vnd.api+json; charset=utf-8"
+_SHOWN_AGAIN: Final = (
+    *"tentative_expires_at currency notes adults children external_reference".split(),
+    *("expected_checkin_time", "expected_checkout_time"),
+)
+_PER_NIGHT, _CLEANING, _TAX_PERCENT = Decimal(100), Decimal(50), Decimal(10)
 
 
 def booking_sync_routes(world: World) -> list[BaseRoute]:
@@ -69,7 +65,7 @@ def booking_sync_routes(world: World) -> list[BaseRoute]:
                 return pms.failing(401)
             try:
                 return await handler(request)
-            except Invalid as invalid:
+            except _Invalid as invalid:
                 return invalid.answer
 
         return guard.endpoint(checked, books=books)
@@ -107,75 +103,70 @@ class _BookingSync:
         self._effects: dict[str, Effect] = {}
 
     def failing(self, status: int, retry_after: float | None = None) -> Response:
-        """An error, with the Unix time from which requests are accepted again."""
         body = {"error": _SAID.get(status, f"HTTP {status}, as ordered")}
         if retry_after is None:
-            return answer_of(status, body)
+            return _answer_of(status, body)
         reset = math.ceil(self._world.clock.now().timestamp() + retry_after)
-        limits = (
-            (b"x-ratelimit-limit", b"1000"),
-            (b"x-ratelimit-remaining", b"0"),
-            (b"x-ratelimit-reset", b"%d" % reset),
-        )
-        return answer_of(status, body, limits)
+        numbers = {b"limit": b"1000", b"remaining": b"0", b"reset": b"%d" % reset}
+        return _answer_of(status, body, tuple((b"x-ratelimit-" + name, number) for name, number in numbers.items()))
 
     async def create_client(self, request: Request) -> Response:
-        client = the_one("clients", await request.body())
+        client = _the_one("clients", await request.body())
         if not client.get("fullname"):
-            raise Invalid(fullname=_BLANK)
+            raise _Invalid(fullname=_BLANK)
         if any(str(email.get("email")).endswith(_REFUSED) for email in client.get("emails", ())):
-            raise Invalid(emails="is invalid")
+            raise _Invalid(emails="is invalid")
         self._clients += 1
         if effect := effect_of(client.get("lastname"), client["fullname"]):
             self._effects[str(self._clients)] = effect
-        return answer_of(201, {"clients": [{**client, "id": self._clients, "links": {"account": 1}}], "meta": {}})
+        return _answer_of(201, {"clients": [{**client, "id": self._clients, "links": {"account": 1}}], "meta": {}})
 
     async def search(self, request: Request) -> Response:
         query = request.query_params
-        rental = query.get("rental_id", UNKNOWN)
-        arrival, departure = (day(query.get(name), date.max) for name in ("start_at", "end_at"))
+        rental = query.get("rental_id", _UNKNOWN)
+        arrival, departure = (_day(query.get(name), date.max) for name in ("start_at", "end_at"))
         self._end_tentative(place_of(request))
-        free = rental != UNKNOWN and not any(
+        free = rental != _UNKNOWN and not any(
             made.room == rental and made.arrival < departure and made.departure > arrival
             for made in self._world.at(place_of(request))
             if self._world.cancelled_at(made) is None
         )
-        rentals = [quoted(rental, (departure - arrival).days)] if free else []
-        return answer_of(200, {"rentals": rentals, "meta": {}})
+        rentals = [_quoted(rental, (departure - arrival).days)] if free else []
+        return _answer_of(200, {"rentals": rentals, "meta": {}})
 
     async def show_rental(self, request: Request) -> Response:
         rental = request.path_params["rental"]
-        if rental == UNKNOWN:
+        if rental == _UNKNOWN:
             return self.failing(404)
-        return answer_of(200, {"rentals": [{"id": number(rental)}], "meta": {}})
+        return _answer_of(200, {"rentals": [{"id": _number(rental)}], "meta": {}})
 
     async def create_booking(self, request: Request) -> Response:
         rental = request.path_params["rental"]
-        if rental == UNKNOWN:
+        if rental == _UNKNOWN:
             return self.failing(404)
-        return self._book(request, rental, the_one("bookings", await request.body()))
+        return self._book(request, rental, _the_one("bookings", await request.body()))
 
     async def create_strict_booking(self, request: Request) -> Response:
-        booking = the_one("bookings", await request.body())
-        rental, client = str(booking.get("rental_id", UNKNOWN)), booking.get("client") or {}
-        if rental == UNKNOWN:
-            raise Invalid(rental_id="is invalid")
+        booking = _the_one("bookings", await request.body())
+        rental, client = str(booking.get("rental_id", _UNKNOWN)), booking.get("client") or {}
+        if rental == _UNKNOWN:
+            raise _Invalid(rental_id="is invalid")
         if not client.get("lastname"):
-            raise Invalid(client=_BLANK)
+            raise _Invalid(client=_BLANK)
         if str(client.get("email")).endswith(_REFUSED):
-            raise Invalid(**{"client.email": "is invalid"})
+            raise _Invalid(**{"client.email": "is invalid"})
         return self._book(request, rental, {**booking, "booked": True})
 
     def _book(self, request: Request, rental: str, booking: Mapping[str, Any]) -> Response:
         self._end_tentative(place_of(request))
         client = booking.get("client")  # of a strict booking
         name = client.get("lastname") if isinstance(client, dict) else None
-        arrival, departure = (day(str(booking.get(field)), _NEVER) for field in ("start_at", "end_at"))
+        arrival, departure = (_day(str(booking.get(field)), _NEVER) for field in ("start_at", "end_at"))
         for field, one in (("start_at", arrival), ("end_at", departure)):
             if one == _NEVER:
-                raise Invalid(**{field: _BLANK})
+                raise _Invalid(**{field: _BLANK})
         if departure <= arrival:
-            raise Invalid(start_at="must be before end_at")
+            raise _Invalid(start_at="must be before end_at")
         wanted = Wanted(
             name=name_of(request),
             place=place_of(request),
@@ -183,17 +174,17 @@ class _BookingSync:
             arrival=arrival,
             departure=departure,
             reference=str(booking.get("external_reference") or ""),
-            answer=lambda made_id: to_json(booking_shown(made_id, rental, booking)),
+            answer=lambda made_id: to_json(_booking_shown(made_id, rental, booking)),
             effect=effect_of(rental, name) or self._effects.pop(str(booking.get("client_id")), None),
         )
         try:
             made, _ = book(self._world, request, wanted)
         except NotBooked as no:
-            raise Invalid(**_NOT_BOOKED[no.why]) from no
+            raise _Invalid(**_NOT_BOOKED[no.why]) from no
         if booking.get("tentative_expires_at"):
             self._held[made.place].append(made)
         location = (b"location", f"{request.base_url}bookings/{made.id}".encode())
-        return Response(201, b'{"links":{},"bookings":[' + made.answer + b"]}", (location,), MEDIA_TYPE)
+        return Response(201, b'{"links":{},"bookings":[' + made.answer + b"]}", (location,), _MEDIA_TYPE)
 
     async def list_bookings(self, request: Request) -> Response:
         query, place = request.query_params, place_of(request)
@@ -203,19 +194,16 @@ class _BookingSync:
         found = [made for made in self._world.at(place) if self._matches(made, query)]
         shown = [self._shown(made) for made in found[(page - 1) * per_page : page * per_page]]
         pages = max(math.ceil(len(found) / per_page), 1)
-        counts = (
-            (b"x-total-pages", b"%d" % pages),
-            (b"x-total-count", b"%d" % len(found)),
-            (b"x-per-page", b"%d" % per_page),
-        )
-        return answer_of(200, {"links": {}, "bookings": shown, "meta": {}}, counts)
+        numbers = {b"x-total-pages": pages, b"x-total-count": len(found), b"x-per-page": per_page}
+        counts = tuple((name, b"%d" % number) for name, number in numbers.items())
+        return _answer_of(200, {"links": {}, "bookings": shown, "meta": {}}, counts)
 
     async def show_booking(self, request: Request) -> Response:
         made = self._made(request)
         hidden = request.query_params.get("include_canceled") != "true"
         if made is None or (hidden and self._world.cancelled_at(made) is not None):
             return self.failing(404)
-        return answer_of(200, {"links": {}, "bookings": [self._shown(made)], "meta": {}})
+        return _answer_of(200, {"links": {}, "bookings": [self._shown(made)], "meta": {}})
 
     async def cancel_booking(self, request: Request) -> ASGIApp:
         cancelled = self._world.cancel(place_of(request), request.path_params["id"])
@@ -225,16 +213,16 @@ class _BookingSync:
         made = self._made(request)
         if made is None:
             return self.failing(404)
-        asked = the_one("payments", await request.body())
+        asked = _the_one("payments", await request.body())
         internal = asked.get("kind") in _INTERNAL
         needed = ["amount_in_cents", "currency", "kind", *(_GATEWAY if internal else ["paid_at"])]
         if errors := {name: _BLANK for name in needed if not asked.get(name)}:
-            raise Invalid(**errors)
+            raise _Invalid(**errors)
         if asked["kind"] not in _KINDS:
-            raise Invalid(kind="is not included in the list")
+            raise _Invalid(kind="is not included in the list")
         payment_id = len(self._payments) + 1
         self._payments[payment_id] = _Payment(made, int(asked["amount_in_cents"]), paid=not internal)
-        return answer_of(201, {"payments": [{**asked, "id": payment_id, "links": {"bookings": [made.id]}}]})
+        return _answer_of(201, {"payments": [{**asked, "id": payment_id, "links": {"bookings": [made.id]}}]})
 
     async def charge(self, request: Request) -> Response:
         try:
@@ -253,8 +241,7 @@ class _BookingSync:
             case "1113":
                 return Response(422, to_json({"server": ["the gateway failed"]}))
             case "3220":
-                body = {"gateway_name": order["gateway_name"], "uuid": f"uuid-{payment_id}"}
-                return Response(202, to_json(body))
+                return Response(202, to_json({"gateway_name": order["gateway_name"], "uuid": f"uuid-{payment_id}"}))
         self._payments[payment_id].paid = True
         return Response(200, b"")
 
@@ -277,8 +264,8 @@ class _BookingSync:
         rentals = query.get("rental_id")
         return (
             (rentals is None or made.room in rentals.split(","))
-            and made.departure > day(query.get("from"), self._world.clock.now().date())
-            and made.arrival < day(query.get("until"), date.max)
+            and made.departure > _day(query.get("from"), self._world.clock.now().date())
+            and made.arrival < _day(query.get("until"), date.max)
             and (query.get("include_canceled") == "true" or self._world.cancelled_at(made) is None)
         )
 
@@ -292,3 +279,117 @@ class _BookingSync:
             booking |= {"status": "Booked", "booked": True}
         cancelled_at = self._world.cancelled_at(made)
         return booking if cancelled_at is None else {**booking, "status": "Canceled", "canceled_at": cancelled_at}
+
+
+# --- the bodies of requests and responses ---
+
+
+class _Invalid(Exception):
+    """The 422 of BookingSync."""
+
+    def __init__(self, **errors: str) -> None:
+        super().__init__(*errors)
+        self.answer = _answer_of(422, {"errors": {field: [message] for field, message in errors.items()}})
+
+
+def _answer_of(status: int, body: Mapping[str, Any], headers: tuple[tuple[bytes, bytes], ...] = ()) -> Response:
+    return Response(status, to_json(body), headers, _MEDIA_TYPE)
+
+
+def _the_one(resources: str, content: bytes) -> dict[str, Any]:
+    """The one resource in a body; BookingSync wraps it in a list under its plural. Raises `_Invalid`."""
+    try:
+        [resource] = from_json(content)[resources]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _Invalid(base=f"one of {resources} is expected") from error
+    if not isinstance(resource, dict):
+        raise _Invalid(base=f"one of {resources} is expected")
+    return resource
+
+
+def _day(text: str | None, default: date) -> date:
+    try:
+        return default if text is None else date.fromisoformat(text[:10])
+    except ValueError:
+        return default
+
+
+def _quoted(rental: str, nights: int) -> dict[str, Any]:
+    """A rental with its price: so much a night, the cleaning, and a tax on the nights."""
+    initial = _PER_NIGHT * nights
+    tax = initial * _TAX_PERCENT / 100
+    final = initial + _CLEANING + tax
+    taxes: dict[str, Any] = {"name": {"en": "Tourist tax"}, "percentage": f"{_TAX_PERCENT}", "amount": f"{tax}"}
+    taxes |= {"taxable_type": "Rental", "taxable_id": 1, "tax_id": 5, "included": False}
+    fee = {"name": {"en": "Cleaning"}, "required": True, "price": f"{_CLEANING}", "quantity": 1}
+    return {
+        "id": _number(rental),
+        "currency": "EUR",
+        "initial_price": float(initial),
+        "final_price": float(final),
+        "price_to_pay_now": float(final),
+        "price_details": {
+            "taxes": [taxes],
+            "fees": [{**fee, "id": 9, "rentals_fee_id": 10}],
+        },
+    }
+
+
+def _number(rental: str) -> int | str:
+    return int(rental) if rental.isdecimal() else rental
+
+
+def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    comments = [
+        {"id": made_id * 100 + place, "content": comment.get("content"), "links": {"booking": made_id}}
+        for place, comment in enumerate(asked.get("comments") or (), 1)
+    ]
+    price = asked.get("final_price")
+    initial = asked.get("initial_price") or price
+    shown: dict[str, Any] = {
+        "links": {
+            "account": 1,
+            "rental": _number(rental),
+            "client": asked.get("client_id"),
+            "payments": [],
+            "booking_comments": [comment["id"] for comment in comments],
+        },
+        "id": made_id,
+        "start_at": f"{str(asked['start_at'])[:10]}T16:00:00Z",
+        "end_at": f"{str(asked['end_at'])[:10]}T10:00:00Z",
+        "status": "Booked" if asked.get("booked") else "Tentative",
+        "reference": f"{made_id:06X}",
+        "booked": bool(asked.get("booked")),
+        "unavailable": False,
+        **dict.fromkeys(("initial_price", "initial_rental_price", "final_rental_price"), initial),
+        "final_price": price,
+        "paid_amount": "0.0",
+        "payment_left_to_collect": price,
+        "canceled_at": None,
+        "payment_url": f"https://pay.example/{made_id}",
+        "door_key_code": None,
+        "owned_by_app": True,
+        **{name: asked.get(name) for name in _SHOWN_AGAIN},
+    }
+    if comments:
+        shown["booking_comments"] = comments
+    if asked.get("bookings_fees") or asked.get("bookings_taxes"):
+        fees, taxes = (enumerate(asked.get(f"bookings_{kind}", ()), 1) for kind in ("fees", "taxes"))
+        shown["bookings_fees"] = [
+            {"id": position, "name": {"en": fee["name"]}, "price": _decimal(fee["price"])}
+            | {"included_in_price": True, "times_booked": int(fee["times_booked"])}
+            for position, fee in fees
+        ]
+        shown["bookings_taxes"] = [
+            {"id": position, "name": {"en": tax["name"]}, "tax_included_in_price": tax["included"]}
+            | {"percentage": tax.get("percentage"), "amount": _decimal(tax["amount"])}
+            for position, tax in taxes
+        ]
+    return shown
+
+
+def _decimal(text: str) -> str:
+    try:
+        return format(Decimal(text), "f")
+    except InvalidOperation as error:
+        raise _Invalid(base="is not a number") from error

@@ -1,1 +1,0 @@
-"""The simulated PMSs, a module for each wire format. Uses the web framework and the simulated world."""
