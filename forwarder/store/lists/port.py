@@ -1,6 +1,5 @@
-"""Read access to the store: booking engines read one integration account at a time, operators all of them.
-
-Everything may raise `StoreUnavailable`.
+"""Read access to the store: booking engines read one integration account at a time, operators all of them. Everything may raise
+`StoreUnavailable`.
 
 **Cursors.** Ascending, a cursor is the id at which a page starts. Descending, it is one above it: a page holds the rows below its
 cursor. So 1, which no id is below, can mean the first page in either order. Ids are only ever added above the visible ones, and a
@@ -135,13 +134,11 @@ LONGEST_LAG: Final = timedelta(hours=12)
 
 @dataclass(frozen=True, slots=True)
 class SubmissionQuery:
-    """An operator's search: all criteria must match.
-
-    `accounts`: any of these. `reason`: of the last try, or the code of the problem. `accepted_before` may miss submissions
-    ingested more than `LONGEST_LAG` after their acceptance. `guest`: words of the guest's name or e-mail address, in any case and
-    all of them, or at least six digits of a phone number. `transaction_keys`: by account, as in `NaturalKey`. `api_key_id`:
-    submitted with this key. From `account_id`, `workspace_id` and `transaction_id`, the caller's, the search of operators makes
-    `accounts` and `transaction_keys`."""
+    """An operator's search: all criteria must match. `accounts`: any of these. `reason`: of the last try, or the code of the
+    problem. `accepted_before` may miss submissions ingested more than `LONGEST_LAG` after their acceptance. `guest`: words of the
+    guest's name or e-mail address, in any case and all of them, or at least six digits of a phone number. `transaction_keys`: by
+    account, as in `NaturalKey`. `api_key_id`: submitted with this key. From `account_id`, `workspace_id` and `transaction_id`, the
+    caller's, the search of operators makes `accounts` and `transaction_keys`."""
 
     accounts: Collection[str] = ()
     statuses: frozenset[Status] = frozenset(Status)

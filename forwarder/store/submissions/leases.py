@@ -1,6 +1,5 @@
-"""Workers' leases: rows are claimed under a lease, given back, and taken over from a worker that stopped renewing.
-
-All changes of a worker are conditional on `HELD`: a row that it no longer holds stays unchanged."""
+"""Workers' leases: rows are claimed under a lease, given back, and taken over from a worker that stopped renewing. All changes of a
+worker are conditional on `HELD`: a row that it no longer holds stays unchanged."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence

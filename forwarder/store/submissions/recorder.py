@@ -1,6 +1,5 @@
-"""Records outcomes and retries, and keeps the events of outcomes in the outbox until they are published.
-
-`Recorder` is the whole of the worker's side; its other methods are in `intake`, `leases` and `losses`."""
+"""Records outcomes and retries, and keeps the events of outcomes in the outbox until they are published. `Recorder` is the whole of
+the worker's side; its other methods are in `intake`, `leases` and `losses`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
