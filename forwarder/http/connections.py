@@ -80,9 +80,8 @@ class Connections:
     def add(self, connection: Limited, address: str, now: float) -> bool:
         """Whether there is room for the connection. Must be removed once it is lost, in either case."""
         client = client_of(address)
-        if self._by_client[client] >= self.limits.max_per_address:
-            return False
-        if len(self._all) >= self._max and not self._make_room(now):
+        full = len(self._all) >= self._max
+        if self._by_client[client] >= self.limits.max_per_address or (full and not self._make_room(now)):
             return False
         self._all[connection] = client
         self._silent[connection] = None

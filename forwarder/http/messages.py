@@ -250,8 +250,7 @@ async def client_left(scope: Scope, receive: Receive) -> bool:
     but without further waiting, because the server cannot see whether it does. Await it after the body."""
     if HALF_CLOSED in scope.get("state", ()):
         return False
-    message = await receive()
-    return bool(message["type"] == "http.disconnect")
+    return bool((await receive())["type"] == "http.disconnect")
 
 
 @functools.lru_cache(maxsize=256)

@@ -256,8 +256,7 @@ class Guarded:
         self._parts, self._endpoint, self._scope, self._limited = parts, endpoint, scope, limited
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
-        response = await self.respond(scope, receive)
-        await response(scope, receive, send)
+        await (await self.respond(scope, receive))(scope, receive, send)
 
     async def respond(self, scope: types.Scope, receive: types.Receive) -> Response:
         """The response of the endpoint, or the refusal that keeps the request from it."""

@@ -65,8 +65,7 @@ class WebhookActions:
         for each in every:  # those of one moment are a microsecond apart
             added.append(max(round(each.created_at.timestamp() * 1_000_000), added[-1] + 1))
         before, onward = sides(added[1:], asked.cursor)
-        items = [endpoint_json(each) for each in every[len(before) :]]
-        return _page(items, before, onward, asked)
+        return _page([endpoint_json(each) for each in every[len(before) :]], before, onward, asked)
 
     async def show(self, workspace_id: str, request: Request) -> Response | Problem:
         return _response(endpoint_json(await self._hooks.get(_id(request), workspace_id=workspace_id)))

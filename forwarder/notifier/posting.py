@@ -314,8 +314,7 @@ class Poster:
     async def _record_plainly(self, tried: TriedDelivery, fault: Fault) -> None:
         """Records a replacement without the endpoint's response, which may be the cause of the fault."""
         attempt = replace(tried.attempt, detail=None, failure=INTERNAL_ERROR if tried.attempt.failure else None)
-        plain = replace(tried, attempt=replace(attempt, detail=str(fault)))
-        await self._parts.queue.record([plain])
+        await self._parts.queue.record([replace(tried, attempt=replace(attempt, detail=str(fault)))])
 
     async def _record(self, tried: Sequence[TriedDelivery]) -> Sequence[None]:
         await self._parts.queue.record(tried)

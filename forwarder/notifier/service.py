@@ -303,8 +303,7 @@ class Notifier:
         """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults."""
         run = partial(forever, clock=self._parts.clock, outages=_OUTAGES)
         events = run(self._consume, name=Where.WEBHOOK_EVENTS, outage=self._outage)
-        sweep = run(self._sweep, name=Where.WEBHOOK_SWEEP)
-        named = {Where.WEBHOOK_EVENTS: events, Where.WEBHOOK_SWEEP: sweep}
+        named = {Where.WEBHOOK_EVENTS: events, Where.WEBHOOK_SWEEP: run(self._sweep, name=Where.WEBHOOK_SWEEP)}
         loops = [asyncio.create_task(loop, name=name) for name, loop in named.items()]
         try:
             await stop.wait()

@@ -131,8 +131,7 @@ class TenancyAdmin:
             tell(workspace=row.workspace_id)
 
     async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
-        every = _KNOWN_KEYS.order_by(_key.created_at, _key.id)
-        wanted = _of(workspace_id, every, _key.workspace_id)
+        wanted = _of(workspace_id, _KNOWN_KEYS.order_by(_key.created_at, _key.id), _key.workspace_id)
         return [_known(row) for row in await read(self._engine, wanted)]
 
     async def keys_ending(self, *, after: datetime, before: datetime) -> int:
@@ -166,8 +165,7 @@ class TenancyAdmin:
                 await connection.execute(update(database.integration_accounts).where(own).values(values))
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]:
-        every = select(*ACCOUNT).order_by(_account.id)
-        wanted = _of(workspace_id, every, _account.workspace_id)
+        wanted = _of(workspace_id, select(*ACCOUNT).order_by(_account.id), _account.workspace_id)
         return [account_of(row) for row in await read(self._engine, wanted)]
 
     async def kinds(self) -> Sequence[str]:

@@ -213,8 +213,7 @@ class SealingKeys:
 
     async def private_key(self, key_id: str) -> bytes | None:
         """The private key; None if it was destroyed, or never existed. Raises `CannotOpen` if this process lacks its secret."""
-        wanted = select(_row.secret_id, _row.private_key).where(_row.key_id == key_id)
-        rows = await read(self._engine, wanted)
+        rows = await read(self._engine, select(_row.secret_id, _row.private_key).where(_row.key_id == key_id))
         wrapped = sealing.WrappedKey(rows[0].secret_id, rows[0].private_key) if rows else None
         return wrapped and self._keyring.unwrap(wrapped, _purpose(key_id))
 
