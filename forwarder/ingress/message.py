@@ -148,7 +148,7 @@ class SubmissionBuilder:
     ) -> NewSubmission | Problem:
         """The submission; or the problem of `check`, a text or a rule that refuses it, where it cannot have come before."""
         account, key = caller.account, terms.idempotency_key
-        card = card_of(read.request)
+        card = _card_of(read.request)
         checked = self.card_text.check(read.request, published_form(read.request, card), account.skipped_checks)
         request, reservation = checked.request, checked.published
         refused = checked.refused or responses.implausible(check, read.request)
@@ -238,8 +238,7 @@ class SubmissionBuilder:
         )
 
 
-def card_of(request: AnyRequest) -> CardDetails | None:
-    """The card that came with the request. The general operation takes none."""
+def _card_of(request: AnyRequest) -> CardDetails | None:
     return request.card_details if isinstance(request, BookingEngineRequest) else None
 
 
@@ -328,7 +327,7 @@ async def dry_run(
 ) -> DryRun | Problem:
     """Applies the account's rules to `read`, and adds the requests that would be sent, or the obstacle that is sure to prevent
     them. Or returns the problem that precludes the rules. Calls no PMS."""
-    card = card_of(read.request)
+    card = _card_of(read.request)
     checked = builder.card_text.check(read.request, published_form(read.request, card), account.skipped_checks)
     if problem := responses.implausible(check, read.request) or checked.refused:
         return problem

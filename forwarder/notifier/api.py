@@ -259,7 +259,7 @@ def _endpoint(
         try:
             key = await parts.access.workspace_key(header_map(request.scope), address)
         except TenancyUnavailable as error:
-            key = problem_of(error)
+            key = _problem_of(error)
         if isinstance(key, ApiKey):
             key = LIVE_KEY_NEEDED if key.test else forbidden(key, _SCOPE, address) or key
         result: Response | Problem
@@ -287,7 +287,7 @@ async def _call(action: Action, key: ApiKey, request: Request) -> Response | Pro
         with acting_as(Actor.key(key.id, client_address(request.scope))):
             return await action(key.workspace_id, request)
     except get_args(Refusal) as error:
-        return problem_of(error)
+        return _problem_of(error)
 
 
 def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Response | Problem) -> None:
@@ -308,8 +308,7 @@ def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Re
     )
 
 
-def problem_of(error: Refusal) -> Problem:
-    """The problem that the caller gets."""
+def _problem_of(error: Refusal) -> Problem:
     match error:
         case NotKnown():
             return catalogue.WEBHOOK_NOT_FOUND.problem("This workspace has no webhook of that id.")

@@ -124,7 +124,8 @@ class Access:
     async def _key(self, named: Mapping[str, str], address: str) -> ApiKey | Problem:
         """The key of a caller who is `named` by all headers, with the key's own workspace; or the problem."""
         missing = [name for name, value in named.items() if not value]
-        token = bearer_token(named["Authorization"])
+        words = named["Authorization"].split()
+        token = words[1] if len(words) == 2 and words[0].lower() == "bearer" else None  # noqa: PLR2004 - scheme and token
         key = None if token is None else await self._directory.key(token)
         if key is None:
             if token is not None and (throttled := self._throttled(address)) is not None:
@@ -174,12 +175,6 @@ def _named(headers: Mapping[str, str], needed: Mapping[str, str]) -> dict[str, s
 def _described(missing: Sequence[str]) -> str:
     headers = " and ".join(f"{name} ({_OF_ACCOUNT[name]})" for name in missing)
     return f"Missing: {headers}. Every request carries {'it' if len(missing) == 1 else 'them'} as a header."
-
-
-def bearer_token(authorization: str) -> str | None:
-    """The token in an `Authorization` header; None where the header is missing or malformed."""
-    words = authorization.split()
-    return words[1] if len(words) == 2 and words[0].lower() == "bearer" else None  # noqa: PLR2004 - a scheme and a token
 
 
 def forbidden(holder: Caller | ApiKey, scope: Scope, address: str) -> Problem | None:
