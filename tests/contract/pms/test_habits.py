@@ -136,7 +136,7 @@ TAKEN_BACK: Final[Mapping[str, tuple[str, Mapping[str, object], str]]] = {
     ),
     "a 5xx, a 408 and a redirect are in doubt": (
         "hostaway",
-        {f"{_MAPPED}.adapter.unexpected": _for_sure},
+        {"forwarder.pms.sdk.unexpected": _for_sure},
         "500 503 503-with-retry-after 408 302 303",
     ),
     "`exists already` is a yes": (
