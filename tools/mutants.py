@@ -59,13 +59,9 @@ MODULES: Final = {
     ],
     "worker/lease.py": [[f"{_WORKER}/test_lease.py"], [f"{_WORKER}/test_custody.py"], [f"{_WORKER}/test_service.py"]],
     "worker/outcome/recorder.py": [
-        [f"{_OUTCOME}/test_recorder.py"],
+        [f"{_OUTCOME}/test_recorder.py", f"{_OUTCOME}/test_outbox_publisher.py", f"{_OUTCOME}/test_dead_letters.py"],
         [f"{_WORKER}/test_contained.py"],
         [f"{_WORKER}/test_service.py", f"{_WORKER}/test_cancellation.py"],
-    ],
-    "worker/outcome/outbox.py": [
-        [f"{_OUTCOME}/test_outbox_publisher.py", f"{_OUTCOME}/test_dead_letters.py"],
-        [f"{_WORKER}/test_contained.py"],
     ],
     "worker/intake.py": [
         [f"{_WORKER}/test_intake_watch.py", f"{_WORKER}/test_cancellation.py"],

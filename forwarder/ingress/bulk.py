@@ -26,9 +26,9 @@ from forwarder.process.loops import TimeSlice
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import MAX_ITEMS, ItemReading
 from forwarder.reservation.checks.plausibility import Plausibility, plausibility
-from forwarder.reservation.json_text import json_text
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.value import json_text
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
 

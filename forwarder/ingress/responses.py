@@ -15,13 +15,13 @@ from forwarder.reservation.checks import card_numbers
 from forwarder.reservation.checks.faults import nearest
 from forwarder.reservation.checks.fields import MAX_ITEM_BYTES, MAX_ITEMS, Reading
 from forwarder.reservation.checks.plausibility import CARD_LIKE_IDS, Plausibility
-from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem, pointer_to, summary_of
 from forwarder.reservation.record import pending_record
 from forwarder.reservation.request import MAX_BODY_BYTES, BookingEngineRequest
 from forwarder.reservation.usual import AnyRequest, UsualRequest, given
+from forwarder.reservation.value import json_text
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.tenancy.port import Account
 from forwarder.topics.outcomes import OutcomeEvent

@@ -24,7 +24,7 @@ from forwarder.observability.tracing import trace_headers, trace_id_of
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
 from forwarder.process.loops import Batcher
-from forwarder.reservation.failures import INTERNAL_ERROR
+from forwarder.reservation.outcome import INTERNAL_ERROR
 from forwarder.store.deliveries import DeliveryAttempt, DeliveryStatus, DueDelivery, TriedDelivery
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import Disabled, Endpoint, TenancyUnavailable, Unsealer

@@ -2,7 +2,7 @@
 workspaces keep guests' data, which housekeeping removes then. And purging finished submissions, in small batches while the workers
 run. All of it is audited.
 
-An erased submission stays as an anonymous one (`reservation.anonymous`), recognised by its request id, keys and outcome, and is
+An erased submission stays as an anonymous one (`reservation.record`), recognised by its request id, keys and outcome, and is
 never booked again. Messages on topics cannot be changed: they expire with their topic's retention.
 """
 

@@ -28,7 +28,7 @@ from forwarder.pms.responses.record import clean
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.outcome import AnyOutcome, describe
 from forwarder.reservation.parsing import number
-from forwarder.reservation.reference import AS_IT_IS
+from forwarder.reservation.submission import AS_IT_IS
 
 
 def _not_encrypted(what: str) -> sdk.NotSent:

@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.evidence import KEY_SECONDS
 from forwarder.reservation.outcome import CancelOutcome, Deferred, LookupOutcome, Outcome, Rejected
-from forwarder.reservation.reference import AS_IT_IS, ReferenceForm
+from forwarder.reservation.submission import AS_IT_IS, ReferenceForm
 
 
 class UnknownKind(LookupError):

@@ -54,7 +54,6 @@ from forwarder.pms.responses.refusals import (
 )
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import (
     Absent,
     Cancelled,
@@ -68,8 +67,9 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.reservation.parsing import day, days_later, decimal, whole_number
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.reference import ReferenceForm, is_reference, names_another
 from forwarder.reservation.request import CardDetails, json_number
+from forwarder.reservation.submission import ReferenceForm, is_reference, names_another
+from forwarder.reservation.value import json_text
 
 __all__ = [
     "CANCELLED_IN_PMS", "PRICE_AND_CARD", "REFUSALS", "SPECIFIED", "Absent", "AccountConnection", "Adapter",

@@ -34,7 +34,6 @@ class Traits:
     cards: Literal["all", "payment", "none"] = "all"
 
     def sends_card(self, reservation: Mapping[str, Any]) -> bool:
-        """Whether the reservation's card, if it has one, is sent to the PMS."""
         return self.cards == "all" or (self.cards == "payment" and reservation.get("morChannel") == "PMS")
 
     @property
@@ -78,7 +77,6 @@ class Booking:
 
     @property
     def total_price(self) -> Decimal | None:
-        """The exact decimal amount from the caller."""
         price = self.fields.get("totalPrice")
         return None if price is None else Decimal(str(price))
 
@@ -131,9 +129,7 @@ def refusal(traits: Traits, reservation: Mapping[str, Any], card: CardDetails | 
     """The problem of the first rule that `reservation` breaks, with the faults of all broken rules; None if it breaks none.
     `card`: the reservation's card, in the clear; `now`: aware."""
     broken = list(refusals(traits, reservation, card, now))
-    if not broken:
-        return None
-    return replace(broken[0], faults=tuple(fault for problem in broken for fault in problem.faults))
+    return replace(broken[0], faults=tuple(each for one in broken for each in one.faults)) if broken else None
 
 
 def refusals(
@@ -166,8 +162,7 @@ def room_of(reservation: Mapping[str, Any]) -> str | int:
     return property_id if room is None else room
 
 
-_NO_WEBSITE: Final = frozenset({"", ".", ".."})
-"""The last two would resolve to another address."""
+_NO_WEBSITE: Final = frozenset({"", ".", ".."})  # the last two would resolve to another address
 
 _CARD_REQUIRED: Final = (
     "This integration takes a reservation with morChannel PMS only with cardDetails that have a cardNumber; pass them, or "
@@ -195,9 +190,7 @@ _MIN_DIGITS: Final = 12
 _MAX_DIGITS: Final = 19
 _MONTH: Final = re.compile(r"0?[1-9]|1[0-2]")
 _YEAR: Final = re.compile(r"(?:20)?([0-9]{2})|([0-9]{4})")
-_LATEST_ZONE: Final = timedelta(hours=-12)
-"""UTC-12, the last time zone in which a month ends."""
-
+_LATEST_ZONE: Final = timedelta(hours=-12)  # UTC-12, the last time zone in which a month ends
 NUMBER: Final = "/cardDetails/cardNumber"
 MONTH: Final = "/cardDetails/expiryMonth"
 YEAR: Final = "/cardDetails/expiryYear"
@@ -222,15 +215,13 @@ def _number_faults(number: str) -> Iterator[Fault]:
         return
     digits = _BETWEEN_DIGITS.sub("", number)
     if _DIGITS.fullmatch(digits) is None:
-        yield Fault(
-            NUMBER, "invalid_value", "must be a card number: digits, with nothing but spaces or dashes between them"
-        )
+        wanted = "must be a card number: digits, with nothing but spaces or dashes between them"
+        yield Fault(NUMBER, "invalid_value", wanted)
     elif not _MIN_DIGITS <= len(digits) <= _MAX_DIGITS:
         yield Fault(NUMBER, "invalid_value", f"must be a card number of {_MIN_DIGITS} to {_MAX_DIGITS} digits")
     elif not passes_luhn(digits):
-        yield Fault(
-            NUMBER, "wrong_check_digit", "must be a card number: one of its digits is wrong, by its check digit (Luhn)"
-        )
+        wanted = "must be a card number: one of its digits is wrong, by its check digit (Luhn)"
+        yield Fault(NUMBER, "wrong_check_digit", wanted)
 
 
 def _expiry_faults(card: CardDetails, now: datetime) -> Iterator[Fault]:

@@ -21,8 +21,6 @@ from forwarder.reservation.request import NO_NUL
 
 MAX_REASON: Final = 1000
 
-_FAILED: Final = "cancellation_failed"
-
 
 class CancellationStatus(StrEnum):
     """The state of a requested cancellation."""
@@ -72,18 +70,15 @@ class Cancellation:
     problem: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "status": self.status.value,
-            "requestedAt": self.requested_at,
-            "reason": self.reason,
-            "problem": self.problem,
-        }
+        status, problem = self.status.value, self.problem
+        return {"status": status, "requestedAt": self.requested_at, "reason": self.reason, "problem": problem}
 
 
 def cancellation_status(status: Status, problem: Mapping[str, Any] | None) -> CancellationStatus:
     """The cancellation's status, from the submission's `status`, and from the cancellation's own `problem` if it failed."""
     if problem is not None:
-        return CancellationStatus.FAILED if problem.get("code") == _FAILED else CancellationStatus.REFUSED
+        failed = problem.get("code") == catalogue.CANCELLATION_FAILED.code
+        return CancellationStatus.FAILED if failed else CancellationStatus.REFUSED
     match status:
         case Status.CANCELLED:
             return CancellationStatus.DONE
@@ -95,19 +90,17 @@ def cancellation_status(status: Status, problem: Mapping[str, Any] | None) -> Ca
 
 def not_made(request_id: str, status: Status) -> Problem:
     """There is nothing to cancel."""
-    return catalogue.NOT_MADE.problem(f"The submission ended {status.value}: nothing was made of it.", request_id)
+    said = f"The submission ended {status.value}: nothing was made of it."
+    return catalogue.NOT_MADE.problem(said, request_id)
 
 
 def not_supported(request_id: str, kind: str) -> Problem:
-    """The problem if the kind of PMS does not support cancellations."""
-    return catalogue.CANCELLATION_NOT_SUPPORTED.problem(
-        f"A PMS of kind {kind} takes no cancellations from here: cancel it there.", request_id
-    )
+    """The kind of PMS does not support cancellations."""
+    said = f"A PMS of kind {kind} takes no cancellations from here: cancel it there."
+    return catalogue.CANCELLATION_NOT_SUPPORTED.problem(said, request_id)
 
 
 def cancellation_failed(request_id: str, reason: str, detail: str) -> Problem:
-    """The problem if the PMS did not carry it out in time; the last try failed with `reason`."""
-    return catalogue.CANCELLATION_FAILED.problem(
-        f"The PMS could not be made to cancel it before the deadline. It may be asked for again. Last: {reason}: {detail}",
-        request_id,
-    )
+    """The PMS did not carry it out in time; the last try failed with `reason`."""
+    said = "The PMS could not be made to cancel it before the deadline. It may be asked for again."
+    return catalogue.CANCELLATION_FAILED.problem(f"{said} Last: {reason}: {detail}", request_id)

@@ -12,20 +12,15 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import GeneralRequest, Operation
 from forwarder.reservation.usual import AnyRequest
-from forwarder.reservation.value import value
+from forwarder.reservation.value import json_text, value
 
 DEFAULT_WINDOW_SECONDS: Final = 300
 MAX_WINDOW_SECONDS: Final = 24 * 60 * 60
-
-MAX_SIMILAR: Final = 16
-"""The maximum number of similar submissions to name."""
-
-CONFLICTING_BODY: Final = "conflicting_body"
-"""The outcome of a second body under one idempotency key: it is not made."""
+MAX_SIMILAR: Final = 16  # the maximum number of similar submissions to name
+CONFLICTING_BODY: Final = "conflicting_body"  # the outcome of a second body under one idempotency key: it is not made
 
 POSSIBLE: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.CONFIRMED, Status.CANCELLED})
 """Statuses in which a reservation was or may yet be made. A rejected or failed submission may be submitted again."""
@@ -157,9 +152,7 @@ def transaction_of(request: AnyRequest) -> str:
     return "" if given is None else given.strip()
 
 
-_BETWEEN: Final = " \0 "
-"""No text of a request has this character."""
-
+_BETWEEN: Final = " \0 "  # no text of a request has this character
 _NAMES: Final = frozenset({"name", "firstName", "lastName", "email"})
 
 

@@ -25,31 +25,30 @@ Any refusal that follows an open push counts as ambiguous, because our own earli
 A refusal in words that the adapter does not know never becomes the answer: once the absence is believed, it is created again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, Final, Literal
 
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder, Encoder, decode
 from msgspec.structs import replace
 
-from forwarder.reservation.anonymous import anonymous_problem
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.problems.catalogue import PMS_REFUSED
 from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.record import anonymous_problem
 
-MAX_CREATES: Final = 3
-"""How many creates of one submission may be ambiguous before an operator must decide."""
+MAX_CREATES: Final = 3  # how many creates of one submission may be ambiguous before an operator must decide
 
 DEFAULT_SETTLES: Final = 120.0
 """Seconds until a PMS shows a booking, a late commit included, if its kind does not state it."""
 
-KEY_SECONDS: Final = 24 * 3600.0
-"""How long a PMS keeps an idempotency key, unless its kind states another time."""
+KEY_SECONDS: Final = 24 * 3600.0  # how long a PMS keeps an idempotency key, unless its kind states another time
 
 PATIENCE_SECONDS: Final = 1800.0
 """How long a positive answer is looked up before an operator is asked to help. Look-ups continue after that."""
@@ -58,9 +57,7 @@ UNSURE_REFUSALS: Final = frozenset({"pms_refused_in_words", "pms_refused_request
 """The reasons of creates that a PMS refused in words, or with a status, unknown to its adapter. They made nothing, but our own
 earlier booking may be the cause."""
 
-WORKER_LOST: Final = "worker_lost"
-"""The reason of a push that may have been sent by a worker that died."""
-
+WORKER_LOST: Final = "worker_lost"  # the reason of a push that may have been sent by a worker that died
 _FIRST_LOOK_SECONDS: Final = 5.0
 _MAX_LOOK_SECONDS: Final = 3600.0
 _ALIKE_KEPT: Final = 40
@@ -86,15 +83,12 @@ class Target(Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The form stored when rows are leased. Begins with a space if it has neither key nor reference to check a push by
-        afterwards."""
+        """The form stored with leased rows. Begins with a space if neither key nor reference can check a push afterwards."""
         written = _encode(self).decode()
         return written if self.key or self.reference else f" {written}"
 
 
-UNKNOWN_TARGET: Final = Target()
-"""The target of a push without a record. It can neither be looked up nor repeated."""
-
+UNKNOWN_TARGET: Final = Target()  # The target of a push without a record. It can neither be looked up nor repeated.
 _encode: Final = Encoder().encode
 
 
@@ -104,10 +98,9 @@ def read_target(text: str) -> Target:
 
 
 class Came(StrEnum):
-    """The kind of a push's result."""
+    """The kind of a push's result. `MADE`: confirmed; it settles all earlier pushes."""
 
     MADE = "made"
-    """Confirmed: it settles all earlier pushes."""
     POSITIVE = "positive"
     AMBIGUOUS = "ambiguous"
     NO = "no"
@@ -150,7 +143,7 @@ class Settled(Struct, frozen=True, omit_defaults=True, tag="settled"):
 
 Line = Push | Absence | Settled
 
-_decode: Final = Decoder(Line).decode
+_decode: Final[Callable[[str], Line]] = Decoder(Line).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +160,11 @@ class Evidence:
     @property
     def anonymous(self) -> "Evidence":
         """Without the PMS's words, which may name the guest."""
-        return Evidence(
-            tuple(
-                replace(line, problem=anonymous_problem(line.problem))
-                if isinstance(line, Push) and line.problem
-                else line
-                for line in self.lines
-            )
-        )
+        lines: list[Line] = []
+        for line in self.lines:
+            quoted = line.problem if isinstance(line, Push) else None
+            lines.append(replace(line, problem=anonymous_problem(quoted)) if quoted else line)
+        return Evidence(tuple(lines))
 
     @property
     def pushes(self) -> Sequence[Push]:
@@ -194,10 +184,8 @@ class Evidence:
     @property
     def absences(self) -> Sequence[Absence]:
         """The absences since the last push."""
-        last = next(
-            (n for n, line in enumerate(reversed(self.lines)) if not isinstance(line, Absence)), len(self.lines)
-        )
-        return [line for line in self.lines[len(self.lines) - last :] if isinstance(line, Absence)]
+        last = takewhile(lambda line: isinstance(line, Absence), reversed(self.lines))
+        return [line for line in last if isinstance(line, Absence)][::-1]
 
     @property
     def doubted(self) -> Sequence[Push]:
@@ -207,8 +195,7 @@ class Evidence:
 
     @property
     def ambiguous_creates(self) -> int:
-        """How many of the `doubted` pushes a worker saw end without a refusal. Excludes lost workers, which are not the PMS's
-        fault."""
+        """How many of the `doubted` pushes ended without a refusal. Excludes lost workers, which are not the PMS's fault."""
         pushes = [push for push in self.doubted if push.reason != WORKER_LOST and push.came is not Came.NO]
         return sum(push.times for push in pushes)
 
@@ -288,7 +275,6 @@ class Evidence:
         return Evidence(tuple(map(known, self.lines)))
 
     def settled(self, at: str, by: Literal["look-up", "operator"] = "look-up") -> "Evidence":
-        """With none of its pushes open."""
         return self._with(Settled(at, by)) if self.open else self
 
     def _with(self, line: Push | Absence | Settled) -> "Evidence":
@@ -317,10 +303,9 @@ def read_evidence(text: str) -> Evidence:
 
 def _line(text: str) -> Line:
     try:
-        line: Line = _decode(text)
+        return _decode(text)
     except (DecodeError, ValidationError):
         return Push("", UNKNOWN_TARGET, Came.AMBIGUOUS, "evidence_unreadable")
-    return line
 
 
 def _sentence(push: Push) -> str:
@@ -408,14 +393,14 @@ NextStep = Create | SendAgain | LookUp | Park | Refuse | NotMade
 
 
 def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *, may_create: bool) -> NextStep:
-    """The next step, by the table at the top of this module. `waited`: seconds since the last open push, by the calling worker's
-    clock."""
+    """By the table at the top of this module. `waited`: seconds since the last open push, by the calling worker's clock."""
     pushes = evidence.open
     if not pushes:
         return _nothing_open(evidence, may_create=may_create)
     if not all(facts.same_pms(push) for push in pushes):
-        unknown = any(not push.to.pms for push in pushes)
-        return Park("cannot_be_checked", _NOT_NOTED) if unknown else Park("pms_is_another", ANOTHER_PMS)
+        if all(push.to.pms for push in pushes):
+            return Park("pms_is_another", ANOTHER_PMS)
+        return Park("cannot_be_checked", "It may have been made, by a push of which nothing was noted.")
     positive = any(push.came is Came.POSITIVE for push in pushes)
     can_look = bool(facts.target.reference) and all(push.to.reference == facts.target.reference for push in pushes)
     refused = pushes[-1].came is Came.NO
@@ -427,14 +412,20 @@ def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *,
     if repeat_first:
         return SendAgain(0.0 if positive else _left(facts.push_seconds, waited))
     if not can_look:
-        return Park("cannot_be_checked", _NO_REFERENCE if facts.target.reference else _NO_SEARCH)
+        why = (
+            "by a push that this PMS cannot be searched for"
+            if facts.target.reference
+            else "and this PMS cannot be searched"
+        )
+        return Park("cannot_be_checked", f"It may have been made, {why}.")
     after = _next_look(evidence.absences, facts, refused=refused, lost=pushes[-1].reason == WORKER_LOST)
     if after is not None:
         return LookUp(_left(after, waited))
     if evidence.ambiguous_creates >= MAX_CREATES and not refused:
         if can_repeat:
             return SendAgain()
-        return Park("created_three_times", _THREE, LookUp(_left(_later(evidence.absences), waited)))
+        detail = "Three creates brought no clear answer, and the PMS shows none of them."
+        return Park("created_three_times", detail, LookUp(_left(_later(evidence.absences), waited)))
     return _nothing_open(evidence, may_create=may_create)
 
 
@@ -491,7 +482,3 @@ ANOTHER_PMS: Final = (
     "cancelled there. Point the account back; or, if it is still the same account of the same PMS, run "
     "`forwarder account set ACCOUNT --same-pms`."
 )
-_NO_REFERENCE: Final = "It may have been made, by a push that this PMS cannot be searched for."
-_NO_SEARCH: Final = "It may have been made, and this PMS cannot be searched."
-_NOT_NOTED: Final = "It may have been made, by a push of which nothing was noted."
-_THREE: Final = "Three creates brought no clear answer, and the PMS shows none of them."

@@ -1,7 +1,7 @@
 """Parses numbers, days and times from outside: a PMS, a webhook endpoint, a caller, an operator. Pure.
 
-Every function takes any text or JSON value, and returns None if it cannot parse it. None of them raises, takes long, or returns
-a value on which later arithmetic could fail: numbers are finite and bounded, times are in UTC.
+Every function takes any text or JSON value, and returns None if it cannot parse it. None of them raises,
+takes long, or returns a value on which later arithmetic could fail: numbers are finite and bounded, times are in UTC.
 """
 
 import math
@@ -11,9 +11,7 @@ from decimal import Decimal
 from email.utils import parsedate_tz
 from typing import Final
 
-MAX_DIGITS: Final = 18
-"""The number of decimal digits that fit a 64-bit integer."""
-
+MAX_DIGITS: Final = 18  # the number of decimal digits that fit a 64-bit integer
 _WHOLE: Final = re.compile(r"[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
 _MAX_NUMBER_LENGTH: Final = 400

@@ -15,26 +15,19 @@ from msgspec import Struct
 from forwarder.reservation.booking import full_name
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.checks.card_numbers import passes_luhn
-from forwarder.reservation.json_text import json_text
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import json_number
 from forwarder.reservation.submission import is_test
-from forwarder.reservation.value import value
+from forwarder.reservation.value import json_text, value
 
-_EXACT_BITS: Final = 53
-_MAX_EXACT_INTEGER = 2**_EXACT_BITS - 1
-"""The largest integer that is exact in every JSON reader (RFC 8259, section 6)."""
-
+_MAX_EXACT_INTEGER: Final = 2**53 - 1  # the largest integer that is exact in every JSON reader (RFC 8259, section 6)
 _MIN_PMS_BYTES: Final = 16 * 1024
-MAX_ID: Final = 256
-"""Maximum characters of a PMS's id of a reservation."""
+MAX_ID: Final = 256  # maximum characters of a PMS's id of a reservation
 
 _COUNTS = ("numberOfAdults", "numberOfChildren", "numberOfInfants")
 """Their sum is the number of guests, where that was not given."""
 
-_FROM_THE_PMS = frozenset(
-    ("source", "codes", "notes", "paymentUrl", "finances", "totalPrice", "currency", "primaryGuest")
-)
+_FROM_THE_PMS = frozenset("source codes notes paymentUrl finances totalPrice currency primaryGuest".split())
 """Fields that the PMS decides; all others come from the request."""
 
 
@@ -89,8 +82,10 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
         "totalPrice": request.get("totalPrice") or 0,
         "currency": request.get("currency") or "",
         "status": str(state.status),
-        "arrivalEstimatedTime": _text(request.get("arrivalEstimatedTime")),
-        "departureEstimatedTime": _text(request.get("departureEstimatedTime")),
+        "arrivalEstimatedTime": "" if (arrival := request.get("arrivalEstimatedTime")) is None else str(arrival),
+        "departureEstimatedTime": ""
+        if (departure := request.get("departureEstimatedTime")) is None
+        else str(departure),
         "codes": {"accessCode": []},
         "notes": request.get("notes"),
         "paymentUrl": "",
@@ -151,15 +146,6 @@ def _number_where_it_is_one(identifier: str | int) -> str | int:
         if str(number) == identifier and number <= _MAX_EXACT_INTEGER:
             return number
     return identifier
-
-
-def _text(value: str | float | None) -> str:
-    return "" if value is None else str(value)
-
-
-def derived_finances(total: float, currency: str) -> dict[str, Any]:
-    """The breakdown without one from the PMS: the whole price as one room rate, nothing paid yet."""
-    return _finances(total, currency, {})
 
 
 def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,6 +267,69 @@ def result_data(
     return data if cancellation is None else {**data, "cancellation": cancellation.as_json()}
 
 
+# --- what is kept once the guest's data is erased ---
+#
+# Nothing identifies the guest, and it still shows the outcome, answers duplicates and can be cancelled. An allowlist: all other
+# members of a request, record or problem are dropped.
+
+REMOVED: Final = "What it said was removed together with the guest's data."
+
+_KEPT_OF_REQUEST: Final = (
+    "propertyId roomId arrivalDate departureDate numberOfGuests numberOfAdults numberOfChildren numberOfInfants "
+    "totalPrice currency paymentProviderId".split()  # the last is the website that it came from; some PMSs need it to cancel
+)
+_KEPT_OF_RECORD: Final = (
+    "id createdAt updatedAt cancelledAt arrivalDate departureDate nights propertyId numberOfGuests totalPrice currency "
+    "status requestId pmsReservationId roomId".split()
+)
+_KEPT_OF_PROBLEM: Final = "type title status code requestId instance transactionOf duplicateOf".split()
+_NO_GUEST: Final[Mapping[str, Any]] = {"name": "", "emails": [], "mobileNumbers": [], "nationality": None}
+
+
+def anonymous_request(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The request without its guest."""
+    return {**_scalars(request, _KEPT_OF_REQUEST), "guest": {}}
+
+
+def anonymous_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record without its guest; all members are present."""
+    kept = _scalars(record, _KEPT_OF_RECORD)
+    blank: dict[str, Any] = {
+        "primaryGuest": dict(_NO_GUEST),
+        "source": "UNKNOWN",
+        "arrivalEstimatedTime": "",
+        "departureEstimatedTime": "",
+        "codes": {"accessCode": []},
+        "notes": None,
+        "paymentUrl": "",
+        "finances": _finances(kept.get("totalPrice") or 0, kept.get("currency") or "", {}),
+    }
+    problem = record.get("problem")
+    found = {**blank, **kept, **({"problem": anonymous_problem(problem)} if isinstance(problem, Mapping) else {})}
+    return {name: found[name] for name in record if name in found}  # in the order of a record
+
+
+def anonymous_problem(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """The problem without the words of a PMS or an operator."""
+    return {**_scalars(problem, _KEPT_OF_PROBLEM), "detail": REMOVED}
+
+
+def anonymous_data(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of a result event without the guest."""
+    kept = {**data, "reservation": anonymous_record(data["reservation"])}
+    cancellation = data.get("cancellation")
+    if isinstance(cancellation, Mapping):
+        problem = cancellation.get("problem")
+        said = {"problem": anonymous_problem(problem)} if isinstance(problem, Mapping) else {}
+        kept["cancellation"] = {name: None if name == "reason" else each for name, each in cancellation.items()} | said
+    return kept
+
+
+def _scalars(fields: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Keeps scalars only: a value of any other type may hold anything."""
+    return {name: fields[name] for name in names if isinstance(fields.get(name, ()), str | int | float | None)}
+
+
 # --- bounds on outside data, so that it can always be stored and published ---
 #
 # A text that is too long ends in `… [cut]`. A list that is too long ends with an item that gives the number of the rest; the last
@@ -290,12 +339,8 @@ def result_data(
 MAX_RECORD_BYTES: Final = 64 * 1024
 """Maximum size of a record as JSON. Everything that a caller can send in one request fits."""
 
-MAX_EVENT_BYTES: Final = 128 * 1024
-"""Maximum size of a result event's data: its record and the rest."""
-
-MAX_DETAIL: Final = 1000
-"""Maximum characters of an attempt's detail, and of a problem's."""
-
+MAX_EVENT_BYTES: Final = 128 * 1024  # maximum size of a result event's data: its record and the rest
+MAX_DETAIL: Final = 1000  # maximum characters of an attempt's detail, and of a problem's
 MAX_REASON: Final = 100
 
 _CUT: Final = "… [cut]"

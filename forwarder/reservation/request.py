@@ -42,20 +42,10 @@ _ATOM = r"[^@\s\x85\ufeff\x00-\x1f<>()\[\],;:\\\x22.]+"
 EMAIL = rf"^{_ATOM}(\.{_ATOM})*@{_ATOM}(\.{_ATOM})+$"
 
 
-MAX_DECIMALS: Final = 4
-"""The most of any currency."""
-
+MAX_DECIMALS: Final = 4  # the most of any currency
 _MAX_NOISE: Final = Decimal("0.000001")
 _MAX_PRICE: Final = float(MAX_PRICE)
 _SMALLEST_AMOUNT: Final = Decimal(1).scaleb(-MAX_DECIMALS)
-
-
-def without_noise(amount: Decimal) -> Decimal:
-    """`amount` rounded to `MAX_DECIMALS`, if that changes it by less than a millionth; else unchanged, to be refused: 3 * 33.10 is
-    99.30000000000001 in floating point, and means 99.30. No more than `MAX_PRICE`."""
-    # Fine enough for every currency, so that the currency need not be known.
-    rounded = amount.quantize(_SMALLEST_AMOUNT, ROUND_HALF_EVEN)
-    return rounded if abs(rounded - amount) < _MAX_NOISE else amount
 
 
 def _price(value: object) -> object:
@@ -68,16 +58,17 @@ def _price(value: object) -> object:
         return value
     # The digits of the float as written, not those of its binary fraction.
     text = str(value)
-    # The common case: few decimals, no noise.
-    return Decimal(text) if "." in text[-1 - MAX_DECIMALS :] else without_noise(Decimal(text))
+    amount = Decimal(text)
+    if "." in text[-1 - MAX_DECIMALS :]:  # the common case: few decimals, no noise
+        return amount
+    # Noise of less than a millionth: 3 * 33.10 is 99.30000000000001 in floating point, and means 99.30. More is refused.
+    rounded = amount.quantize(_SMALLEST_AMOUNT, ROUND_HALF_EVEN)  # fine enough for every currency
+    return rounded if abs(rounded - amount) < _MAX_NOISE else amount
 
 
-_MAX_EXACT_FLOAT: Final = 2**53 - 1
-"""2^53 may have been written as 2^53 + 1."""
+_MAX_EXACT_FLOAT: Final = 2**53 - 1  # 2^53 may have been written as 2^53 + 1
 _MAX_INTEGER: Final = 2**63 - 1
-
-INEXACT: Final = "inexact_number"
-"""The error type for a whole number that floating point may not represent exactly."""
+INEXACT: Final = "inexact_number"  # the error type for a whole number that floating point may not represent exactly
 
 
 def whole(value: object) -> object:

@@ -1,5 +1,5 @@
 """One accepted submission, as it travels from the ingress to the worker and as it is stored; and its identities: request
-identifiers, shadow accounts, message keys, and fingerprints.
+identifiers, shadow accounts, message keys, fingerprints, and references at PMSs.
 
 Request identifiers are unique, sortable by time, derived from the idempotency key if there is one, and authenticated. One is
 `rsv_` and 32 characters of base32: 14 bytes that name the submission and a 6-byte MAC (BLAKE2b, RFC 7693) that binds them to one
@@ -16,14 +16,17 @@ import binascii
 import re
 import secrets
 from base64 import b32decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
+from html import unescape
 from itertools import count
 from typing import Any, Final, Literal
+from unicodedata import combining, normalize
+from urllib.parse import unquote
 
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.request import Operation, SealedCard
@@ -33,13 +36,10 @@ MAX_DEADLINE_SECONDS: Final = 7 * 24 * 60 * 60
 """The longest deadline that a caller may request. A shorter one of the account takes precedence."""
 
 _PREFIX = "rsv_"
-_NAME_BYTES = 14
-_TIME_BYTES = 6
-_MAC_BYTES = 6
+_NAME_BYTES, _MAC_BYTES = 14, 6
+_TIME_BYTES, _PARTITION_BYTES, _MARK_BYTES = 6, 2, 2
 _NATURAL_BYTES = 15
 _CARD_MARK_BYTES = 1
-_PARTITION_BYTES = 2
-_MARK_BYTES = 2
 _COUNTED_BYTES = _NAME_BYTES - _TIME_BYTES - _PARTITION_BYTES - _MARK_BYTES
 
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
@@ -101,11 +101,6 @@ class Submission:
 # --- request identifiers ---
 
 
-def _first_count() -> Iterator[int]:
-    """A counter makes identifiers unique within a process; processes start at random values."""
-    return count(secrets.randbits(8 * _COUNTED_BYTES))
-
-
 def _named_by(request_id: str) -> bytes:
     """The bytes of an identifier of the right form."""
     return b32decode(request_id[len(_PREFIX) :].upper())
@@ -113,15 +108,16 @@ def _named_by(request_id: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RequestIds:
-    """Issues and recognises request identifiers, for one thread. `mac_key` (16 to 64 bytes) is the same in every process of a
-    deployment."""
+    """Issues and recognises request identifiers, for one thread. `mac_key` (16 to 64 bytes): the same in a whole deployment."""
 
     mac_key: bytes = field(repr=False)
-    _counted: Iterator[int] = field(default_factory=_first_count, init=False, repr=False, compare=False)
+    # Makes identifiers unique within a process; processes start at random values.
+    _counted: Iterator[int] = field(
+        default_factory=lambda: count(secrets.randbits(8 * _COUNTED_BYTES)), init=False, repr=False, compare=False
+    )
 
     def issue(self, account_id: str, now: datetime, partition: int | None = None) -> str:
-        """A new identifier for `account_id`; later ones sort after earlier ones, to the millisecond. `partition`: of its
-        submission, if known."""
+        """A new identifier; later ones sort after earlier ones, to the millisecond. `partition`: of its submission, if known."""
         time = int(now.timestamp() * 1000).to_bytes(_TIME_BYTES, "big")
         if partition is None or partition >> 8 * _PARTITION_BYTES:
             return self._seal(account_id, time + secrets.token_bytes(_NAME_BYTES - _TIME_BYTES))
@@ -140,8 +136,7 @@ class RequestIds:
 
     def derive(self, account_id: str, idempotency_key: str) -> str:
         """The identifier of this key in this account: always the same, and different from that of another account's key."""
-        name = self._mac(b"idempotency", _NAME_BYTES, account_id, idempotency_key.encode())
-        return self._seal(account_id, name)
+        return self._seal(account_id, self._mac(b"idempotency", _NAME_BYTES, account_id, idempotency_key.encode()))
 
     def content_key(
         self, account_id: str, purpose: Literal["natural-key", "transaction", "same", "stay"], content: bytes
@@ -188,9 +183,7 @@ def _keyed(key: bytes, purpose: bytes, size: int, account_id: str) -> blake2b:
 
 # --- shadows, keys, fingerprints ---
 
-SHADOW_MARK: Final = "~"
-"""A character that no account's own identifier may contain."""
-
+SHADOW_MARK: Final = "~"  # a character that no account's own identifier may contain
 _SHADOW_PREFIX: Final = f"test{SHADOW_MARK}"
 
 
@@ -218,3 +211,92 @@ def fingerprint(operation: Operation, reservation: bytes, card_mark: bytes = b""
     """A 128-bit BLAKE2b hash of the content. `reservation` is the request in canonical form: equal for equivalent requests, and
     with the card masked, because a hash of a card number can be brute-forced. `card_mark`: see `RequestIds.card_mark`."""
     return blake2b(operation.encode() + card_mark + b"\n" + reservation, digest_size=16).hexdigest()
+
+
+# --- our reference at a PMS: the form sent, which the PMS keeps unshortened, and the forms recognized in responses ---
+#
+# It is derived from the request id alone, and is as unique: its first 24 characters have at least 100 bits.
+
+_LEAST: Final = 24
+_BETWEEN_WORDS: Final = re.compile(r"[\W_]+")
+_KNOWN_BY: Final = 20
+"""How many letters and digits identify our reference if a PMS cut the rest off: no two ids share them."""
+_ANY: Final = re.compile(
+    rf"(?<![a-z0-9])rsv[\W_]?(?:[a-z0-9]{{32}}|(?=[a-z]*[0-9])[a-z0-9]{{{_KNOWN_BY - 3},}})", re.IGNORECASE
+)
+"""Any submission's reference. A shortened one needs a digit, or a field name such as `rsvConfirmationNumber` would be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceForm:
+    """The form of a reference that a PMS keeps: its first `max_length` characters (at least 24), in capitals if `upper`, without
+    the underscore if `alphanumeric`."""
+
+    max_length: int | None = None
+    upper: bool = False
+    alphanumeric: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < _LEAST:
+            raise ValueError(f"a reference needs {_LEAST} characters at least")
+
+    @property
+    def name(self) -> str:
+        parts = (str(self.max_length or ""), "upper" if self.upper else "", "alphanumeric" if self.alphanumeric else "")
+        return "-".join(filter(None, parts)) or "id"
+
+    def of(self, request_id: str) -> str:
+        text = request_id.replace("_", "") if self.alphanumeric else request_id
+        text = text[: self.max_length]
+        return text.upper() if self.upper else text
+
+
+AS_IT_IS: Final = ReferenceForm()
+
+
+def is_reference(shown: object, ours: str) -> bool:
+    """Whether `shown` is or contains our reference: unchanged, in other case, with other punctuation, escaped for HTML or
+    an address, cut by the PMS, alone without `rsv`, behind a prefix of its own, or in a text."""
+    if shown == ours:  # nearly always
+        return True
+    if not isinstance(shown, str):
+        return False
+    words, wanted = _words(unquote(unescape(shown))), _bare(ours)
+    if "".join(words) == wanted.removeprefix("rsv"):
+        return True
+    # No more words than letters can be ours together: a PMS repeats texts of guests, which may be long.
+    return any(_begins(words[start : start + len(wanted)], wanted) for start in range(len(words)))
+
+
+def names_another(text: str, ours: str) -> bool:
+    """Whether `text` names another submission's reference, in any form in which references are sent, and not ours."""
+    text = unquote(text)
+    named, wanted = [_bare(found) for found in _ANY.findall(text)], _bare(ours)
+    return bool(named) and wanted not in _bare(text) and not any(_is_same(found, wanted) for found in named)
+
+
+def _is_same(found: str, wanted: str) -> bool:
+    return found == wanted or (len(found) >= _KNOWN_BY and wanted.startswith(found))
+
+
+def _begins(words: Iterable[str], wanted: str) -> bool:
+    """Whether the first of `words` together are `wanted`, or as much of it as identifies it."""
+    found = ""
+    for word in words:
+        found += word
+        if not wanted.startswith(found) or _is_same(found, wanted):
+            break
+    return _is_same(found, wanted)
+
+
+def _words(text: str) -> list[str]:
+    plain = text.casefold()
+    if not plain.isascii():
+        # A Turkish PMS has İ for the capital of i: its dot is a sign of its own in NFKD. One by one: normalizing sorts long runs of
+        # such signs, in quadratic time.
+        plain = "".join(each for letter in plain for each in normalize("NFKD", letter) if not combining(each))
+    return [word for word in _BETWEEN_WORDS.split(plain) if word]
+
+
+def _bare(text: str) -> str:
+    return "".join(_words(text))

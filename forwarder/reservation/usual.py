@@ -18,7 +18,6 @@ from msgspec import Meta, Struct
 from msgspec.structs import astuple
 from pydantic import BaseModel, TypeAdapter
 
-from forwarder.reservation.json_text import max_names
 from forwarder.reservation.request import (
     MAX_DECIMALS,
     NO_NUL,
@@ -28,6 +27,7 @@ from forwarder.reservation.request import (
     ReservationRequest,
     json_number,
 )
+from forwarder.reservation.value import max_names
 
 
 class Usual(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -148,9 +148,7 @@ def _price(schema: Any) -> Any:
 
 # --- requests in this form ---
 
-AnyRequest = ReservationRequest | UsualRequest
-"""A parsed request, by either reader."""
-
+AnyRequest = ReservationRequest | UsualRequest  # a parsed request, by either reader
 T = TypeVar("T")
 
 _DECODER: Final = form_decoder(BookingEngineRequest, UsualRequest)

@@ -18,7 +18,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.operators import OperatorType
 
-from forwarder.reservation.json_text import json_text
+from forwarder.reservation.value import json_text
 from forwarder.store.sql import DialectName, written_as
 
 BATCH: Final = "batch"

@@ -15,9 +15,9 @@ import sqlalchemy as sa
 from pydantic_core import from_json, to_json
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.reservation.anonymous import anonymous_data, anonymous_problem, anonymous_record, anonymous_request
 from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.record import anonymous_data, anonymous_problem, anonymous_record, anonymous_request
 from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_among, key_batch, same_key
 from forwarder.store.database import Database
 from forwarder.store.delivery_queue import about, endpoints

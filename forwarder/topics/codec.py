@@ -17,13 +17,12 @@ from forwarder.observability.tracing import TRACEPARENT, TRACESTATE, read_trace,
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
 from forwarder.reservation.duplicates import CONFLICTING_BODY, MAX_WINDOW_SECONDS, NaturalKey
-from forwarder.reservation.failures import FAILURE_CLASS, INTERNAL_ERROR, UNDECODABLE
-from forwarder.reservation.json_text import json_text, read_json
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import FAILURE_CLASS, INTERNAL_ERROR, UNDECODABLE, Status
 from forwarder.reservation.parsing import whole_number
 from forwarder.reservation.record import ResultEvent, SubmissionState, can_compose, compose_record
 from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission, is_test
+from forwarder.reservation.value import json_text, read_json
 from forwarder.topics.port import Headers, Message
 from forwarder.topics.signing import EVENT_ID, REPLAY_OF
 

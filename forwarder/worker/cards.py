@@ -46,10 +46,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-
 _MAX_TOGETHER: Final = 250
 _PRIVATE_KEYS_KEPT: Final = 64
-
 _PAUSE_SECONDS: Final = 30.0
 
 
@@ -61,23 +59,26 @@ class CodeGone(CannotOpen):
     """The key of its security code was destroyed, because a push may have used it."""
 
 
+@dataclass(eq=False, repr=False)
 class CardVault:
     """Opens, re-seals and destroys cards. Its methods raise `StoreUnavailable` and `TenancyUnavailable`."""
 
-    def __init__(self, keys: "CardKeys", sealing_keys: "SealingKeys", wrapper: Keyring) -> None:
-        self._keys = keys
-        self._sealing_keys = sealing_keys
-        self._wrapper = wrapper
+    keys: "CardKeys"
+    sealing_keys: "SealingKeys"
+    wrapper: Keyring
+
+    def __post_init__(self) -> None:
         self._private: OrderedDict[str, bytes] = OrderedDict()
         self._taken: dict[str, CardKey] = {}
+        outages = (StoreUnavailable, TenancyUnavailable)
         self._takes: Batcher[str, CardKey | None] = Batcher(
-            self._take, where=Where.CARD_KEYS, max_items=_MAX_TOGETHER, outages=(StoreUnavailable, TenancyUnavailable)
+            self._take, where=Where.CARD_KEYS, max_items=_MAX_TOGETHER, outages=outages
         )
 
     async def reseal(self, arrivals: Sequence[Arrival]) -> Mapping[str, Arrival]:
         """The arrivals by request id, with their cards resealed for the rows, or unchanged if this worker lacks the secret. Omits
         arrivals that were ingested before."""
-        known, kept = await self._keys.known([each.submission.request_id for each in arrivals]), dict[str, Arrival]()
+        known, kept = await self.keys.known([each.submission.request_id for each in arrivals]), dict[str, Arrival]()
         for arrival in arrivals:
             submission, expires_at = arrival.submission, arrival.deadline_at
             card, request_id = submission.card, submission.request_id
@@ -97,12 +98,12 @@ class CardVault:
     async def reseal_kept(self) -> int:
         """Reseals cards that rows keep as they came from the topic, if this worker has their secret; returns how many."""
         resealed = 0
-        for sealing_key in await self._keys.sealing_keys():
+        for sealing_key in await self.keys.sealing_keys():
             try:
                 await self._private_key(sealing_key)
             except CannotOpen:
                 continue
-            for kept in await self._keys.sealed_to(sealing_key, limit=_MAX_TOGETHER):
+            for kept in await self.keys.sealed_to(sealing_key, limit=_MAX_TOGETHER):
                 try:
                     await self._reseal_kept(kept)
                 except (StoreUnavailable, TenancyUnavailable):
@@ -119,10 +120,10 @@ class CardVault:
         card, request_id = submission.card, submission.request_id
         if card is not None and is_sealed_to_topic(card):
             # The row was ingested without a secret that its card needs.
-            kept = await self._keys.kept(request_id)
+            kept = await self.keys.kept(request_id)
             if kept is not None and is_sealed_to_topic(kept.card):
                 await self._reseal_kept(kept)
-                kept = await self._keys.kept(request_id)  # another worker may have been first
+                kept = await self.keys.kept(request_id)  # another worker may have been first
             card = GONE if kept is None else kept.card
         if card == UNBOUND:
             raise NotBound("The card that came with it was sealed for another submission.")
@@ -133,7 +134,7 @@ class CardVault:
             self._taken[request_id] = key
         elif has_code(card):
             raise CodeGone("The card's security code was destroyed, because an earlier push may have used it.")
-        unwrap, secret, code = self._wrapper.unwrap, key.secret_id, None
+        unwrap, secret, code = self.wrapper.unwrap, key.secret_id, None
         number = unwrap(WrappedKey(secret, key.number_key), f"{NUMBER_PURPOSE} {request_id}")
         if key.code_key is not None:
             code = unwrap(WrappedKey(secret, key.code_key), f"{CODE_PURPOSE} {request_id}")
@@ -142,33 +143,30 @@ class CardVault:
     async def put_back(self, request_id: str) -> None:
         """The security code's key: surely it was not used."""
         key = self._taken.pop(request_id, None)
-        if key is None or key.code_key is None or await self._keys.put_back(key):
+        if key is None or key.code_key is None or await self.keys.put_back(key):
             return
         purpose = f"{CODE_PURPOSE} {request_id}"
-        code = self._wrapper.unwrap(WrappedKey(key.secret_id, key.code_key), purpose)
-        for secret_id in self._wrapper.held:  # the row's keys were resealed to one of these meanwhile
-            wrapped = self._wrapper.wrap(code, purpose, secret_id)
-            await self._keys.put_back(replace(key, secret_id=secret_id, code_key=wrapped.content))
+        code = self.wrapper.unwrap(WrappedKey(key.secret_id, key.code_key), purpose)
+        for secret_id in self.wrapper.held:  # the row's keys were resealed to one of these meanwhile
+            wrapped = self.wrapper.wrap(code, purpose, secret_id)
+            await self.keys.put_back(replace(key, secret_id=secret_id, code_key=wrapped.content))
 
     def used(self, request_id: str) -> None:
-        """The security code may have been used: its key is forgotten."""
+        """The security code may have been used: forgets its key."""
         self._taken.pop(request_id, None)
 
     async def destroy(self, request_ids: Collection[str]) -> None:
-        """Destroys the keys of these cards, which are no longer needed."""
-        await self._keys.destroy(request_ids)
+        await self.keys.destroy(request_ids)
 
     def forget_private_keys(self) -> None:
-        """Clears the cache; existing keys are looked up again."""
         self._private.clear()
 
     async def _reseal_kept(self, kept: KeptCard) -> None:
         card, key = await self._resealed(kept)
-        await self._keys.reseal(kept.request_id, card, key)
+        await self.keys.reseal(kept.request_id, card, key)
 
     async def _resealed(self, kept: KeptCard) -> tuple[SealedCard, CardKey | None]:
-        """The card resealed under new keys of its row; or `GONE` or `UNBOUND`, without keys. Raises `CannotOpen` if a secret is
-        missing."""
+        """The card under new keys of its row; or `GONE` or `UNBOUND`, without. Raises `CannotOpen` if a secret is missing."""
         card, request_id = kept.card, kept.request_id
         private_key = await self._private_key(card.key_id)
         if private_key is None:
@@ -183,12 +181,12 @@ class CardVault:
             _log.error("card.not_bound", request_id=request_id, account_id=kept.account_id)
             return UNBOUND, None
         sealed, keys = seal_for_row(opened, bound_to)
-        number = self._wrapper.wrap(keys.number, f"{NUMBER_PURPOSE} {request_id}")
-        code = None if keys.code is None else self._wrapper.wrap(keys.code, f"{CODE_PURPOSE} {request_id}").content
+        number = self.wrapper.wrap(keys.number, f"{NUMBER_PURPOSE} {request_id}")
+        code = None if keys.code is None else self.wrapper.wrap(keys.code, f"{CODE_PURPOSE} {request_id}").content
         return sealed, CardKey(request_id, number.secret_id, number.content, code, kept.expires_at)
 
     async def _private_key(self, key_id: str) -> bytes | None:
-        key = self._private.get(key_id) or await self._sealing_keys.private_key(key_id)
+        key = self._private.get(key_id) or await self.sealing_keys.private_key(key_id)
         if key is not None:
             self._private[key_id] = key
             if len(self._private) > _PRIVATE_KEYS_KEPT:
@@ -196,7 +194,7 @@ class CardVault:
         return key
 
     async def _take(self, request_ids: Sequence[str]) -> Sequence[CardKey | None]:
-        taken = await self._keys.take(request_ids)
+        taken = await self.keys.take(request_ids)
         return [taken.get(request_id) for request_id in request_ids]
 
 
@@ -210,52 +208,50 @@ class CardParts:
     refresh: Callable[[], Awaitable[None]]
 
 
+@dataclass(eq=False, repr=False)
 class CardKeeper:
     """One round is `keep`. Raises `StoreUnavailable`, `TenancyUnavailable`, `LogUnavailable`."""
 
-    def __init__(self, parts: CardParts, vault: CardVault, log: Log, topic: str, group: str, clock: Clock) -> None:
-        self._parts = parts
-        self._vault = vault
-        self._log = log
-        self._topic = topic
-        self._group = group
-        self._clock = clock
+    parts: CardParts
+    vault: CardVault
+    log: Log
+    topic: str
+    group: str
+    clock: Clock
 
     async def keep(self) -> None:
-        """A round, and then a pause."""
         await self.keep_once()
-        await self._clock.sleep(_PAUSE_SECONDS)
+        await self.clock.sleep(_PAUSE_SECONDS)
 
     async def keep_once(self) -> None:
-        now = self._clock.now()
-        await self._parts.refresh()
-        made = await self._parts.sealing_keys.publish(now=now)
-        swept = await self._parts.keys.sweep(now=now)
-        resealed = await self._vault.reseal_kept()
+        now = self.clock.now()
+        await self.parts.refresh()
+        made = await self.parts.sealing_keys.publish(now=now)
+        swept = await self.parts.keys.sweep(now=now)
+        resealed = await self.vault.reseal_kept()
         if made or swept or resealed:
             _log.info("cards.kept", sealing_keys_made=made, card_keys_destroyed=swept, cards_resealed=resealed)
-        ended = await self._parts.sealing_keys.ended(now=now)
-        if ended:
+        if ended := await self.parts.sealing_keys.ended(now=now):
             await self._destroy(ended)
         # Another worker may have destroyed some of them.
-        self._vault.forget_private_keys()
+        self.vault.forget_private_keys()
 
     async def _destroy(self, ended: Mapping[str, Mapping[int, int] | None]) -> None:
-        async with self._log.admin() as admin:
-            held = await admin.offsets(self._topic)
+        async with self.log.admin() as admin:
+            held = await admin.offsets(self.topic)
             unseen = [key_id for key_id, ends in ended.items() if ends is None]
             if unseen:
-                await self._parts.sealing_keys.note_ends(unseen, {part: kept.stop for part, kept in held.items()})
+                await self.parts.sealing_keys.note_ends(unseen, {part: kept.stop for part, kept in held.items()})
             noted = {key_id: ends for key_id, ends in ended.items() if ends is not None}
-            committed = await admin.committed(self._topic, group=self._group) if noted else {}
+            committed = await admin.committed(self.topic, group=self.group) if noted else {}
         # Messages that the topic has deleted cannot be ingested any longer.
         past = {part: max(committed.get(part, 0), kept.start) for part, kept in held.items()}
         passed = [
             key_id for key_id, ends in noted.items() if all(past.get(part, end) >= end for part, end in ends.items())
         ]
         # Queried only now: every ingested card that was sealed to these has its row by this point.
-        done = sorted({*passed}.difference(await self._parts.keys.sealing_keys())) if passed else ()
+        done = sorted({*passed}.difference(await self.parts.keys.sealing_keys())) if passed else ()
         if done:
-            await self._parts.sealing_keys.destroy(done)
+            await self.parts.sealing_keys.destroy(done)
             metrics.SEALING_KEYS_DESTROYED.inc(len(done))
             _log.info("sealing_keys.destroyed", key_ids=done)

@@ -12,7 +12,7 @@ it notes it and passes it on to that partition.
 
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Final, NamedTuple
@@ -25,7 +25,7 @@ from forwarder.process.containment import FAULTS, Blame, Fault, Where, as_fault,
 from forwarder.process.loops import CROWD, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import CONFLICTING_BODY
-from forwarder.reservation.failures import FAILURE_CLASS, OTHER
+from forwarder.reservation.outcome import FAILURE_CLASS, OTHER
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import (
     UNCHECKED,
@@ -53,7 +53,7 @@ from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable, Mes
 from forwarder.worker.cards import CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.outbox import DeadLetterWriter, Forged, place_only
+from forwarder.worker.outcome.recorder import DeadLetterWriter, Forged, place_only
 from forwarder.worker.parts import WorkerParts
 
 _log = structlog.get_logger(__name__)
@@ -78,8 +78,7 @@ class _Received(NamedTuple):
 _Arrived = tuple[ConsumedMessage, _Received | CancellationRequest | None]
 """A message and its decoded content; None if decoding raised an unexpected exception."""
 
-_Foreign = tuple[ConsumedMessage, Undecodable | Forged | Fault]
-"""A message to set aside, with the error."""
+_Foreign = tuple[ConsumedMessage, Undecodable | Forged | Fault]  # a message to set aside, with the error
 
 
 @dataclass(slots=True)
@@ -101,14 +100,8 @@ class IntakeWatch:
         self.doing = "join"
 
     @property
-    def stalled_seconds(self) -> float:
-        """For how long intake has not gone on."""
-        return self._clock.monotonic() - self._went_on_at
-
-    @property
     def stalled(self) -> bool:
-        """Whether intake has been stuck for too long."""
-        return self.stalled_seconds >= STALLED_SECONDS
+        return self._clock.monotonic() - self._went_on_at >= STALLED_SECONDS
 
     def went_on(self) -> None:
         """Records progress: a batch is through, or no message came."""
@@ -116,7 +109,7 @@ class IntakeWatch:
 
     async def look(self) -> None:
         """Updates the metric, logs a change, then pauses."""
-        seconds = self.stalled_seconds
+        seconds = self._clock.monotonic() - self._went_on_at
         metrics.INTAKE_STALLED_SECONDS.set(seconds if seconds > 2 * _LOOK_SECONDS else 0)
         if self.stalled != self._stalled:
             self._stalled = self.stalled
@@ -127,47 +120,47 @@ class IntakeWatch:
         await self._clock.sleep(_LOOK_SECONDS)
 
 
+@dataclass(eq=False, repr=False)
 class CancellationIntake:
     """Ingests cancellations, through outages of the store."""
 
-    def __init__(self, parts: WorkerParts, dispatcher: Dispatcher, lease: Lease) -> None:
-        self._parts = parts
-        self._dispatcher = dispatcher
-        self._lease = lease
+    parts: WorkerParts
+    dispatcher: Dispatcher
+    lease: Lease
 
     async def ingest(self, received: Sequence[tuple[ConsumedMessage, CancellationRequest]]) -> None:
         """Return once each is durable, and with the worker that holds its row. Raises `Unstorable`: then none is."""
         requests = [request for _, request in received]
 
         async def step() -> None:
-            found = [await self._parts.directory.account(each) for each in {request.account_id for request in requests}]
+            found = [await self.parts.directory.account(each) for each in {request.account_id for request in requests}]
             accounts = {account.id: account for account in found if account is not None}
-            now, arrivals = self._parts.clock.now(), []
+            now, arrivals = self.parts.clock.now(), []
             for request in requests:
                 account = accounts.get(request.account_id)
                 seconds = DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
                 arrivals.append(CancellationArrival(request, now + timedelta(seconds=seconds)))
-            self._dispatcher.being_cancelled = {request.request_id for request in requests}
+            self.dispatcher.being_cancelled = {request.request_id for request in requests}
             try:
-                noted = await self._parts.recorder.request_cancellations(arrivals, now=now)
+                noted = await self.parts.recorder.request_cancellations(arrivals, now=now)
                 # Rows under way go no further; those that wait in a queue and do not show their cancellation are given back.
-                held = [on.request_id for on in noted.values() if on.held_by == self._lease.worker_id]
-                self._dispatcher.note_cancelled(held)
-                await self._lease.give_back_queued(
-                    lambda: self._dispatcher.withdraw(
+                held = [on.request_id for on in noted.values() if on.held_by == self.lease.worker_id]
+                self.dispatcher.note_cancelled(held)
+                await self.lease.give_back_queued(
+                    lambda: self.dispatcher.withdraw(
                         lambda work: work.cancellation is None and work.submission.request_id in noted
                     )
                 )
             finally:
-                self._dispatcher.being_cancelled = ()
+                self.dispatcher.being_cancelled = ()
             await self._pass_on(received, noted)
             # Look at once, so that a due cancellation does not wait for the next sweep.
             for account in accounts.values():
-                self._dispatcher.note_more(account)
-            self._dispatcher.refill_wanted.set()
+                self.dispatcher.note_more(account)
+            self.dispatcher.refill_wanted.set()
 
         if requests:
-            await keep_trying(step, name=Where.CANCELLATIONS, clock=self._parts.clock, outages=_OUTAGES)
+            await keep_trying(step, name=Where.CANCELLATIONS, clock=self.parts.clock, outages=_OUTAGES)
             metrics.TAKEN_IN.labels("cancellation").inc(len(requests))
             for request in requests:
                 _log.info("cancellation.ingested", request_id=request.request_id, account_id=request.account_id)
@@ -179,19 +172,19 @@ class CancellationIntake:
         passed_on: list[Message] = []
         for consumed, request in received:
             on, message = noted.get(request.request_id), consumed.message
-            if on is None or on.held_by in {None, self._lease.worker_id} or on.partition == consumed.partition:
+            if on is None or on.held_by in {None, self.lease.worker_id} or on.partition == consumed.partition:
                 continue
             if header(message.headers, _PASSED_ON) is None:
                 headers = (*message.headers, (_PASSED_ON, b"1"))
                 passed_on.append(replace(message, headers=headers, partition=on.partition))
         if passed_on:
-            await self._parts.publisher.publish(self._parts.topics.requests, passed_on)
+            await self.parts.publisher.publish(self.parts.topics.requests, passed_on)
             _log.info("cancellations.passed_on", count=len(passed_on))
 
 
 @dataclass(eq=False, repr=False)
 class Intake:
-    """Ingests the messages of one consumer."""
+    """Ingests the messages of one consumer. `sure`: see `StoreWatch`."""
 
     parts: WorkerParts
     dispatcher: Dispatcher
@@ -200,9 +193,6 @@ class Intake:
     watch: IntakeWatch
     cards: CardVault
     sure: Callable[[], Awaitable[bool]]
-    """Whether the store is known to be the one that acknowledged this worker's work: see `StoreWatch`."""
-    _cancellations: CancellationIntake = field(init=False)
-    _blame: Blame = field(init=False)
 
     def __post_init__(self) -> None:
         self._cancellations = CancellationIntake(self.parts, self.dispatcher, self.lease)
@@ -267,11 +257,8 @@ class Intake:
         """The submission or cancellation in a message. Raises `Undecodable`; and `Forged` without a valid signature: write access
         to the topic is not enough to forge a message, it also takes the signing key."""
         message = consumed.message
-        content = (
-            decode_cancellation(message)
-            if is_cancellation(message)
-            else _Received(consumed, *decode_with_text(message))
-        )
+        cancels = is_cancellation(message)
+        content = decode_cancellation(message) if cancels else _Received(consumed, *decode_with_text(message))
         if not self.parts.signer.verifies(message):
             raise Forged("no process of this deployment signed it as it is")
         return content
@@ -295,17 +282,15 @@ class Intake:
             if carded:  # their cards are resealed for the rows; those ingested before need none
                 resealed = await self.cards.reseal(list(carded.values()))
                 arrivals = [resealed.get(each.submission.request_id, each) for each in arrivals]
-            now = self.parts.clock.now()
-            works = await self.lease.claim(
-                lambda worker_id: self.parts.recorder.ingest(
-                    worker_id,
-                    arrivals,
-                    now=now,
-                    changes=changes,
-                    on_duplicate=repeated.append,
-                    on_conflict=conflicts.append,
-                )
+            ingest = partial(
+                self.parts.recorder.ingest,
+                arrivals=arrivals,
+                now=self.parts.clock.now(),
+                changes=changes,
+                on_duplicate=repeated.append,
+                on_conflict=conflicts.append,
             )
+            works = await self.lease.claim(ingest)
             accounts = {key: each.account for key, each in allotments.items() if each.account is not None}
             by_account: dict[str, list[Work]] = defaultdict(list)
             for work in works:
@@ -323,8 +308,7 @@ class Intake:
             await self._announce(conflicts)
 
     async def _tell_of(self, repeated: Sequence[Duplicate]) -> None:
-        """Points requests that wait for a duplicate's outcome to the original. During an outage of the log they learn it from
-        the status."""
+        """Points requests that wait for a duplicate's outcome to the original. In an outage of the log the status tells them."""
         for each in repeated:
             request_id, original = each.submission.request_id, each.duplicate_of
             if each.replayed:

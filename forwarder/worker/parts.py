@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from forwarder.oversight.losses import TopicCheck
     from forwarder.store.submissions.recorder import Recorder
 
-GROUP: Final = "forwarder-worker"
-"""The consumer group of all workers of a deployment."""
+GROUP: Final = "forwarder-worker"  # the consumer group of all workers of a deployment
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +40,12 @@ class WorkerSettings:
     lease_seconds: float = 45.0
     sweep_seconds: float = 1.0
     grace_seconds: float = 20.0
-    push_seconds: float = 30.0
-    """The push time-out, and how long an ambiguous push may still be running in the PMS."""
+    push_seconds: float = 30.0  # the push time-out, and how long an ambiguous push may still be running in the PMS
     settles_seconds: float = 120.0
     """How long a PMS whose kind states nothing may take to show a reservation, a late commit included."""
-    max_named_accounts: int = 100
-    """How many accounts a worker names in its metrics."""
-    republish_seconds: float = 10.0
-    """How long a recorded event may stay unpublished before it is published again."""
-    public_url: str = ""
-    """Links of problems in events begin with it."""
+    max_named_accounts: int = 100  # how many accounts a worker names in its metrics
+    republish_seconds: float = 10.0  # how long a recorded event may stay unpublished before it is published again
+    public_url: str = ""  # links of problems in events begin with it
 
 
 class Lacking(Protocol):
@@ -75,11 +70,8 @@ class WorkerParts:
     settings: WorkerSettings
     signer: MessageSigner
     cards: CardParts
-    credential_key: bytes = b""
-    """The key of the hash that distinguishes credentials in the evidence of pushes."""
-    lender: Lender | None = None
-    """None: there is no other worker that could share the accounts' limits."""
-    lacking: Lacking | None = None
-    """None if store and log are created together, so that the store cannot lack results."""
+    credential_key: bytes = b""  # the key of the hash that distinguishes credentials in the evidence of pushes
+    lender: Lender | None = None  # None: there is no other worker that could share the accounts' limits
+    lacking: Lacking | None = None  # None if store and log are created together, so that the store cannot lack results
     topic_losses: "TopicCheck | None" = None
     """None if store and log are created together, so that the topics cannot lack messages."""

@@ -7,6 +7,7 @@ expires.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 import structlog
 
@@ -21,13 +22,11 @@ from forwarder.worker.dispatch.rate_budget import Loans
 from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.due import DeadlineKeeper, Sweep
 from forwarder.worker.intake import Intake, IntakeWatch
-from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.outbox import DeadLetterWriter, OutboxPublisher
-from forwarder.worker.outcome.recorder import OutcomeRecorder
+from forwarder.worker.lease import Lease, StoreWatch
+from forwarder.worker.outcome.recorder import DeadLetterWriter, OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.push.pipeline import PushPipeline
-from forwarder.worker.push.pusher import Pusher, Timing
-from forwarder.worker.store_watch import StoreWatch
+from forwarder.worker.push.pusher import Pusher
 
 _log = structlog.get_logger(__name__)
 
@@ -39,20 +38,17 @@ _TOPIC_SECONDS = 30.0
 
 
 class Worker:
-    """One worker. `run` runs it until it stops."""
+    """One worker. `run` runs it until it stops.
+
+    `in_step`: whether the store is known to have everything that it acknowledged, and all results on the topics; until then the
+    worker neither ingests nor pushes. `behind`: whether the store is known to lack something that the topics record. `topic_whole`:
+    whether the requests topic still had the offsets of all ingested messages at the last check."""
 
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         self._begin()
         self.in_step = parts.lacking is None
-        """Whether the store is known to have everything that it acknowledged, and all results on the topics. Until then the worker
-        neither ingests nor pushes."""
-
-        self.behind = False
-        """Whether the store is known to lack something that the topics record."""
-
-        self.topic_whole = True
-        """Whether the requests topic still had the offsets of all ingested messages at the last check."""
+        self.behind, self.topic_whole = False, True
 
     def _begin(self) -> None:
         """Starts over with a new lease, and nothing in memory."""
@@ -72,22 +68,17 @@ class Worker:
         self._outcomes = OutcomeRecorder(
             recorder, self._outbox, letters, self._lease, clock, settings, cards, failing=throttles.failing
         )
-        self._intents: Batcher[int, bool] = Batcher(
-            self._mark_pushing, where=Where.INTENTS, max_items=settings.record_batch
-        )
+        most = settings.record_batch
+        self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, where=Where.INTENTS, max_items=most)
         pusher = Pusher(
-            parts.pms,
-            parts.unsealer,
-            clock,
-            cards,
+            *(parts.pms, parts.unsealer, clock, cards, settings, parts.credential_key),
             may_send=self._may_send,
             intend=self._intents.submit,
-            pace=throttles.of,
-            timing=Timing(settings.push_seconds, settings.settles_seconds, parts.credential_key),
             sure=self._store_watch.sure,
+            is_cancelled=lambda work: self._dispatcher.is_cancelled(work),  # noqa: PLW0108 - it is made below
+            pace=throttles.of,
         )
-        push_seconds = settings.push_seconds
-        pipeline = PushPipeline(pusher, self._outcomes, self._lease, clock, recorder, push_seconds=push_seconds)
+        pipeline = PushPipeline(pusher, self._outcomes, self._lease, clock, recorder, settings.push_seconds)
         self._dispatcher = Dispatcher(
             clock,
             pipeline.run,
@@ -96,15 +87,15 @@ class Worker:
             max_per_create=pusher.max_per_create,
             target=pusher.target,
         )
-        pusher.is_cancelled = self._dispatcher.is_cancelled
         if self._loans is not None:
             self._loans.on_lent = self._dispatcher.proceed
         self._sweep = Sweep(parts, self._dispatcher, self._lease, self.holds)
         self._deadlines = DeadlineKeeper(parts, self._dispatcher, self._lease, self._outcomes, self._store_watch.sure)
         self._watch = IntakeWatch(clock)
         self._intake = Intake(parts, self._dispatcher, self._lease, letters, self._watch, cards, self._store_watch.sure)
-        self._outages = {Where.INTAKE: Outage(Where.INTAKE, clock)}
-        """The outages of loops whose step does not return while it works."""
+        self._outages = {
+            Where.INTAKE: Outage(Where.INTAKE, clock)
+        }  # of loops whose step does not return while it works
         self._consumer: Consumer | None = None
 
     def consuming(self) -> bool:
@@ -118,11 +109,9 @@ class Worker:
 
     @property
     def worker_id(self) -> str:
-        """The id under which it holds rows now."""
         return self._lease.worker_id
 
     def throttles(self) -> Sequence[ThrottleState]:
-        """The throttles of the PMSs that it pushes to."""
         return self._throttles.states(max_accounts=self._parts.settings.max_named_accounts)
 
     def holds(self) -> Mapping[int, Work]:
@@ -130,8 +119,8 @@ class Worker:
         return {**self._dispatcher.holds(), **{work.id: work for work in self._deadlines.ending}}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults. Where the store turns out to lack what
-        it acknowledged, all work stops, under no lease, until it has that again."""
+        """Works until `stop` is set, then stops cleanly. Loops go on after outages and faults. Where the store turns out to lack
+        what it acknowledged, all work stops, under no lease, until it has that again."""
         while await self._store_in_step(stop):
             await self._work(stop)
             if self.in_step:
@@ -139,7 +128,6 @@ class Worker:
             self._begin()
 
     async def _work(self, stop: asyncio.Event) -> None:
-        """Runs the loops until `stop`, or until the store is known to be behind."""
         await keep_trying(self._take_lease, name=Where.LEASE, clock=self._parts.clock, outages=_OUTAGES, contain=True)
         if not self.in_step:
             await self._end_lease()
@@ -157,8 +145,7 @@ class Worker:
             await self._wind_down()
 
     async def _store_in_step(self, stop: asyncio.Event) -> bool:
-        """Waits until the store has all results on the topics, which a store restored to an earlier state lacks; False if `stop`
-        came first."""
+        """Waits until the store has all results on the topics, which a restored store lacks; False if `stop` came first."""
         outage, told = Outage(Where.RECOVERY_CHECK, self._parts.clock), dict[str, int]()
         recorder = self._parts.recorder
         try:
@@ -260,9 +247,8 @@ class Worker:
         known yet. Rows of partitions that stay are claimed again afterwards."""
         before, self._dispatcher.partitions = self._dispatcher.partitions, partitions
         try:
-            given_up = await self._lease.give_back_queued(
-                lambda: self._dispatcher.withdraw(lambda work: work.partition not in partitions)
-            )
+            lost = partial(self._dispatcher.withdraw, lambda work: work.partition not in partitions)
+            given_up = await self._lease.give_back_queued(lost)
         except StoreUnavailable as error:
             _log.warning("rows.not_released", error=str(error))
             given_up = None
@@ -278,9 +264,8 @@ class Worker:
         return [work_id in ours for work_id in work_ids]
 
     async def _wind_down(self) -> None:
-        keeping = asyncio.create_task(
-            forever(self._keep_lease, name=Where.LEASE, clock=self._parts.clock, outages=_OUTAGES)
-        )
+        keep = forever(self._keep_lease, name=Where.LEASE, clock=self._parts.clock, outages=_OUTAGES)
+        keeping = asyncio.create_task(keep)
         unstarted, broken_off = await self._dispatcher.stop(self._parts.settings.grace_seconds)
         if unstarted:
             try:

@@ -38,7 +38,7 @@ _ACCOUNTS: Final = "forwarder/operate/tenants/accounts.py"
 _DUPLICATES: Final = "forwarder/reservation/duplicates.py"
 _RECOVER: Final = "forwarder/operate/deployment/recovery.py"
 _TOPIC_COPY: Final = "forwarder/operate/deployment/topic_copy.py"
-_WATCH: Final = "forwarder/worker/store_watch.py"
+_WATCH: Final = "forwarder/worker/lease.py"
 _LEASES: Final = "forwarder/store/submissions/leases.py"
 _DIRECTORY: Final = "forwarder/pms/directory.py"
 
@@ -186,7 +186,7 @@ MUTANTS: Final = (
     Mutant(
         "reference-in-capitals",
         "A reference that the PMS keeps in capitals is not recognised.",
-        "forwarder/reservation/reference.py",
+        "forwarder/reservation/submission.py",
         "plain = text.casefold()",
         "plain = text",
         ("NextReplies", "Keeps"),
@@ -194,7 +194,7 @@ MUTANTS: Final = (
     Mutant(
         "reference-that-is-cut",
         "A reference of which the PMS keeps the first characters only is not recognised.",
-        "forwarder/reservation/reference.py",
+        "forwarder/reservation/submission.py",
         "    return found == wanted or (len(found) >= _KNOWN_BY and wanted.startswith(found))",
         "    return found == wanted",
         ("NextReplies", "Keeps"),
@@ -205,7 +205,7 @@ MUTANTS: Final = (
         _RUN,
         "                case LookUp() | Park(look=LookUp()) if not looked:",
         "                case LookUp() | Park(look=LookUp()) if self.clock.now() >= work.deadline_at:\n"
-        "                    return self._result(too_late(), evidence.settled(iso(self.clock.now())))\n"
+        "                    return self._end(too_late(), evidence.settled(iso(self.clock.now())))\n"
         "                case LookUp() | Park(look=LookUp()) if not looked:",
         ("NextReplies",),
         settings={"deadline_seconds": 20},
@@ -222,7 +222,7 @@ MUTANTS: Final = (
         "intent-is-not-durable",
         "A push that nothing could show later is sent without a mark in the store.",
         _PUSHER,
-        "        if not (target.key or target.reference) and not await self._intend(push.work.id):",
+        "        if not (target.key or target.reference) and not await self.intend(push.work.id):",
         "        if not push.work.id:",
         ("NextReplies", "KillWorker", "Strike"),
         "neither",
@@ -232,8 +232,8 @@ MUTANTS: Final = (
         "A worker that was stopped past its lease sends what another worker has. Its lease is checked before each push and again "
         "before each request, so both checks are taken back.",
         _PUSHER,
-        "        self.may_send = may_send\n",
-        "        self.may_send = lambda _work: True\n",
+        "        self.pushes = PushClock(self.clock)\n",
+        "        self.pushes, self.may_send = PushClock(self.clock), lambda _work: True\n",
         ("Strike",),
         "immediate",
         settings={"deadline_seconds": 1800},
@@ -309,8 +309,8 @@ MUTANTS: Final = (
         "failover-is-not-noticed",
         "A database that lacks the last seconds takes over, and workers push again what they had pushed.",
         _WATCH,
-        "            self._recorder.changes != self._changes or abs(",
-        "            abs(",
+        "        return self.recorder.changes != self._changes or abs(",
+        "        return abs(",
         ("FailOver", "NextReplies"),
     ),
     Mutant(
@@ -401,7 +401,7 @@ MUTANTS: Final = (
         "ends-what-the-store-lacks",
         "In a database that lacks a confirmation, its reservation is IN_DOUBT, and readers of the topic see both.",
         "forwarder/worker/push/pipeline.py",
-        "        if not await self._pusher.sure():\n",
+        "        if not await self.pusher.sure():\n",
         "        if not pushes:\n",
         ("Submit", "IsWell", "Read", "FailOver"),
         "neither",

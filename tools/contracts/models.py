@@ -12,8 +12,7 @@ from forwarder.pms.kinds.generic import KEY_REUSED, NOT_THERE, NOTHING_DONE, STI
 from forwarder.pms.responses.refusals import REFUSALS
 from forwarder.reservation.cancellation import CancellationBody, CancellationStatus
 from forwarder.reservation.checks.fields import BookingEngineItem, GeneralItem
-from forwarder.reservation.failures import FAILURE_CLASSES
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import FAILURE_CLASSES, Status
 from forwarder.reservation.problems.catalogue import CATALOGUE
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.request import CURRENCY, CURRENCY_DECIMALS, BookingEngineRequest, GeneralRequest

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from forwarder.operate.deployment.throughput import pms_states
 from forwarder.oversight.backlog import AccountState
 from forwarder.process.printable import printable
-from forwarder.reservation.failures import FORGED, INTERNAL_ERROR, UNDECODABLE
+from forwarder.reservation.outcome import FORGED, INTERNAL_ERROR, UNDECODABLE
 from forwarder.tenancy.sealing import SecretState
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import moment_if_given, open_deployment, require_known
 from forwarder.operate.output import Failed, Shown, WrongUsage, fields_of, json_line, listed, picked
-from forwarder.reservation.failures import FAILURE_CLASS, FAILURE_CLASSES, FORGED, SET_ASIDE, UNDECODABLE
+from forwarder.reservation.outcome import FAILURE_CLASS, FAILURE_CLASSES, FORGED, SET_ASIDE, UNDECODABLE
 from forwarder.reservation.parsing import whole_number
 from forwarder.store.lists.overview import FailedState, Overview
 from forwarder.topics.codec import CUT, Undecodable, decode_data, header, replayed

@@ -18,7 +18,7 @@ from forwarder.operate.submissions.dead_letters import Found, LetterFilter, Lett
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
 from forwarder.process.loops import first_of
-from forwarder.reservation.failures import UNDECODABLE
+from forwarder.reservation.outcome import UNDECODABLE
 from forwarder.store.audit import AuditResult
 from forwarder.topics.codec import replayed
 from forwarder.topics.port import LogUnavailable, Message, Publisher

@@ -17,9 +17,9 @@ from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.pms.responses.record import discreet
 from forwarder.pms.responses.refusals import never_a_no, outcome_of_meaning
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.json_text import read_json
 from forwarder.reservation.outcome import Deferred, InDoubt, Outcome, Rejected
-from forwarder.reservation.reference import is_reference, names_another
+from forwarder.reservation.submission import is_reference, names_another
+from forwarder.reservation.value import read_json
 
 _NO = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
 _REASONS: Final = ("detail", "message", "error_description", "reason", "title", "error")

@@ -19,7 +19,7 @@ from forwarder.pms.mapping.document import DocumentFault, load_document
 from forwarder.pms.mapping.operations import Cancel, Confirm, Create, Find, Operation, Show
 from forwarder.pms.mapping.values import JsonPath, nearest
 from forwarder.reservation.evidence import KEY_SECONDS
-from forwarder.reservation.reference import AS_IT_IS
+from forwarder.reservation.submission import AS_IT_IS
 
 # --- evidence ---
 

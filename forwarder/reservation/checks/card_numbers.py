@@ -41,9 +41,7 @@ _ISSUED: Final = re.compile(
     re.VERBOSE,
 )
 
-_NO_ISSUER: Final = "017"
-"""Digits with which no issuer's prefix begins."""
-
+_NO_ISSUER: Final = "017"  # digits with which no issuer's prefix begins
 _MAX_GAP: Final = 8
 _LONGEST_SPELT: Final = MAX_DIGITS + (MAX_DIGITS - 1) * _MAX_GAP + 64
 """Maximum characters of a number with its separators, expiry and code."""
@@ -56,8 +54,7 @@ _PRINTED: Final = frozenset(
     }
 )
 """The groups in which card numbers are printed and typed."""
-_MIN_PRINTED: Final = 4
-"""Minimum digits in the first printed group."""
+_MIN_PRINTED: Final = 4  # minimum digits in the first printed group
 
 _NOT_A_CARD: Final = re.compile(
     r"""
@@ -92,8 +89,7 @@ _IBAN_LENGTHS: Final[Mapping[str, int]] = {
 }
 _BARRIER: Final = "\0"
 _ASTERISKS: Final = "**"
-_MAX_PHONE_DIGITS: Final = 15
-"""The maximum of ITU-T E.164."""
+_MAX_PHONE_DIGITS: Final = 15  # the maximum of ITU-T E.164
 _ENDS_NUMBERS: Final = re.compile(r"[,;:#+=()&\r\n]")
 """Characters that separate two numbers rather than the groups of one."""
 _CALLED: Final = re.compile(r"\+\s?$")
@@ -114,9 +110,7 @@ _CODE_BESIDE_NUMBER: Final = re.compile(
 )
 
 What = Literal["card_number", "security_code"]
-
-CardNumbersInText = Literal["refuse", "mask"]
-"""What to do with a request that has such a text."""
+CardNumbersInText = Literal["refuse", "mask"]  # what to do with a request that has such a text
 
 
 class Found(NamedTuple):
@@ -135,8 +129,7 @@ def is_card_number(digits: str) -> bool:
 _ZERO: Final = ord("0")
 _VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
 _DOUBLED_VALUES: Final = bytes.maketrans(b"0123456789", bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)))
-_DOUBLED: Final = str.maketrans("0123456789", "0246813579")
-"""For each digit the digit sum of its double."""
+_DOUBLED: Final = str.maketrans("0123456789", "0246813579")  # for each digit the digit sum of its double
 
 
 def passes_luhn(digits: str) -> bool:
@@ -209,9 +202,8 @@ _LIKE_AN_IBAN: Final = re.compile(r"[A-Z]{2}[0-9]{2}(?:[ ]?[A-Z0-9]){11}")
 def may_hold_any(document: bytes) -> bool:
     """Whether the texts of a JSON document (UTF-8) need a closer look. Usually takes a microsecond."""
     digits = document.translate(_DIGITS_ALONE, _REST)
-    if (
-        b"\\" in document and b'\\"' in document
-    ):  # escaped quotes: texts do not end where they seem to; one byte is found faster than two
+    # Escaped quotes: texts do not end where they seem to. One byte is found faster than two.
+    if b"\\" in document and b'\\"' in document:
         return True
     at = digits.find(_ENOUGH)
     if at >= 0:
@@ -237,12 +229,8 @@ def may_hold(text: str) -> bool:
     if len(text) > MAX_EXAMINED:
         return True
     text = plain(text)
-    enough = (
-        next(_numbers_by_digits(_GROUP.findall(text)), None) is not None
-        or _NAME_OF_CODE.search(text)
-        or _LIKE_AN_IBAN.search(text)
-    )
-    return bool(enough)
+    number = next(_numbers_by_digits(_GROUP.findall(text)), None)
+    return number is not None or bool(_NAME_OF_CODE.search(text) or _LIKE_AN_IBAN.search(text))
 
 
 def _numbers_by_digits(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -358,12 +346,9 @@ class _Groups:
     def after(self, at: int) -> int:
         """How many groups from `at` on belong to the number before: its expiry and its code."""
         count = 0
-        while (
-            count < _MAX_GROUPS_AFTER
-            and at + count < len(self.spans)
-            and self.goes_on(at + count - 1)
-            and len(self.digits[at + count]) <= _MAX_DIGITS_AFTER
-        ):
+        for group, digits in enumerate(self.digits[at : at + _MAX_GROUPS_AFTER], at):
+            if not self.goes_on(group - 1) or len(digits) > _MAX_DIGITS_AFTER:
+                break
             count += 1
         return count
 

@@ -4,7 +4,8 @@ probably means. Pure.
 No fault ever quotes the value at fault: it may be a card number.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,8 +15,6 @@ from pydantic_core import ErrorDetails
 from forwarder.reservation.problems.problem import Fault, pointer_to
 from forwarder.reservation.request import CONFIRMED, CURRENCY_IN_ANY_CASE, EMAIL, NO_NUL, NOT_BLANK, PRINTABLE
 
-_Place = tuple[int | str, ...]
-
 MAX_FAULTS: Final = 100
 """More than any request has fields. A body may have thousands of unknown names or elements, each at fault."""
 
@@ -24,29 +23,21 @@ class MalformedJson(ValueError):
     """The body is not a JSON document. The message says where the error is."""
 
 
-def _place(detail: ErrorDetails) -> _Place:
-    return detail["loc"]
-
-
-def field_faults(error: ValidationError, place: Callable[[ErrorDetails], _Place] = _place) -> Mapping[str, Fault]:
-    """The faults of single values, the first `MAX_FAULTS`, by JSON Pointer. `place` gives the path to one. Raises
-    `MalformedJson`."""
+def field_faults(error: ValidationError, skipped_steps: int = 0) -> Mapping[str, Fault]:
+    """The faults of single values, the first `MAX_FAULTS`, by JSON Pointer. `skipped_steps`: how many first steps of their paths
+    are none of the document. Raises `MalformedJson`."""
     details = error.errors(include_url=False, include_input=False)
     if details[0]["type"] == "json_invalid":
         raise MalformedJson(details[0]["ctx"]["error"])
     by_pointer: dict[str, list[ErrorDetails]] = {}
     for detail in details[:MAX_FAULTS]:
-        by_pointer.setdefault(_pointer(place(detail)), []).append(detail)
+        # A string-or-number field reports each branch of its union as one more, last step: not a step of the document.
+        steps = [each for each in detail["loc"][skipped_steps:] if not _BRANCH.match(str(each))]
+        by_pointer.setdefault(pointer_to(*steps), []).append(detail)
     return {pointer: _fault(pointer, branches) for pointer, branches in by_pointer.items()}
 
 
-def _pointer(loc: _Place) -> str:
-    # A string-or-number field reports each branch of its union as one more, last step: not a step of the document.
-    return pointer_to(*(step for step in loc if step not in _BRANCHES and not str(step).startswith(_CHECKED_BRANCH)))
-
-
-_BRANCHES = {"str", "int", "float", "constrained-str", "constrained-int", "constrained-float"}
-_CHECKED_BRANCH: Final = "function-after["
+_BRANCH: Final = re.compile(r"(?:constrained-)?(?:str|int|float)\Z|function-after\[")
 _WRONG_TYPES = {
     "string_type": "a string",
     "int_type": "a whole number",
@@ -125,8 +116,7 @@ def _out_of_bounds(kind: str, context: Mapping[str, Any]) -> tuple[str, str] | N
 # --- misspelt names ---
 
 _MIN_LETTERS: Final = 4
-_MAX_NAME: Final = 32
-"""No name of ours is longer."""
+_MAX_NAME: Final = 32  # no name of ours is longer
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:

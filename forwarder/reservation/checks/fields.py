@@ -19,7 +19,6 @@ from pydantic_core import from_json
 
 from forwarder.reservation.checks.faults import MalformedJson, field_faults, nearest
 from forwarder.reservation.checks.plausibility import Plausibility
-from forwarder.reservation.json_text import max_names
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     CURRENCY_DECIMALS,
@@ -38,13 +37,13 @@ from forwarder.reservation.request import (
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
 from forwarder.reservation.usual import AnyRequest, Usual, decoded, form_decoder, is_usual, read_usual, with_price
+from forwarder.reservation.value import max_names
 
 M = TypeVar("M", bound=BaseModel)
 
 
 class UnknownField(NamedTuple):
-    """An unknown name in a request, which is dropped. `place`: the JSON Pointer of its object; `known`: the fields of such an
-    object."""
+    """An unknown name in a request, which is dropped. `place`: JSON Pointer of its object; `known`: that object's fields."""
 
     place: str
     name: str
@@ -204,28 +203,31 @@ def _refuse_nothing(body: bytes) -> None:
 
 def _faults(operation: Operation, error: ValidationError, body: bytes, check: Plausibility | None) -> list[Fault]:
     _refuse_nothing(body)
-    by_pointer = field_faults(error)
-    document = from_json(body)
-    crossed = cross_faults(operation, document, check)
-    faults = hinted(by_pointer, unknown_fields(MODELS[operation], document))
+    return _all_faults(operation, field_faults(error), from_json(body), check)
+
+
+def _all_faults(
+    operation: Operation, by_pointer: Mapping[str, Fault], document: Any, check: Plausibility | None, place: str = ""
+) -> list[Fault]:
+    """The faults of single values and those between them, of a document that is at `place`."""
+    crossed = [replace(each, pointer=place + each.pointer) for each in cross_faults(operation, document, check)]
+    faults = hinted(by_pointer, unknown_fields(MODELS[operation], document, place))
     return [*faults, *(fault for fault in crossed if fault.pointer not in by_pointer)]
 
 
 def hinted(faults: Mapping[str, Fault], unknown: Sequence[UnknownField]) -> list[Fault]:
     """`faults`, with the field that was probably meant where a required one is missing or an unknown one is refused."""
-    return [_hinted(fault, unknown) for fault in faults.values()]
-
-
-def _hinted(fault: Fault, unknown: Sequence[UnknownField]) -> Fault:
-    place, _, name = fault.pointer.rpartition("/")
-    there = [each for each in unknown if each.place == place]
-    if fault.code == "required":
-        sent = [each.name for each in there if nearest(each.name, (name,))]
-        return replace(fault, detail=f"is required; you sent {sent[0]}: did you mean {name}?") if sent else fault
-    if fault.code == "unknown_field":
-        meant = [field for each in there if each.name == name and (field := nearest(name, each.known))]
-        return replace(fault, detail=f"{fault.detail}; did you mean {meant[0]}?") if meant else fault
-    return fault
+    found = []
+    for fault in faults.values():
+        detail, (place, _, name) = fault.detail, fault.pointer.rpartition("/")
+        there = [each for each in unknown if each.place == place]
+        if fault.code == "required" and (sent := [each.name for each in there if nearest(each.name, (name,))]):
+            detail = f"is required; you sent {sent[0]}: did you mean {name}?"
+        elif fault.code == "unknown_field":
+            meant = [field for each in there if each.name == name and (field := nearest(name, each.known))]
+            detail = f"{detail}; did you mean {meant[0]}?" if meant else detail
+        found.append(replace(fault, detail=detail))
+    return found
 
 
 def _date_faults(arrival: date, departure: date) -> list[Fault]:
@@ -248,8 +250,7 @@ _SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(C
 
 
 def cross_faults(operation: Operation, document: Any, check: Plausibility | None) -> Iterator[Fault]:
-    """The rules between fields, and those of `check`, for a document that may be wrong in any way: checked as far as its values
-    allow."""
+    """The rules between fields, and those of `check`, as far as the values of a document that may be wrong allow."""
     if not isinstance(document, dict):
         return
     try:
@@ -273,8 +274,7 @@ MAX_BULK_BYTES: Final = 8 * 1024 * 1024
 MAX_ITEM_BYTES: Final = MAX_BODY_BYTES + 1024
 """The body limit of a single operation, and a little for the item around it."""
 
-RESERVATION: Final = "/reservation"
-"""JSON Pointer to an item's reservation."""
+RESERVATION: Final = "/reservation"  # JSON Pointer to an item's reservation
 
 
 class _Item(BaseModel):
@@ -346,7 +346,9 @@ def _checked_item(
     item: BulkItem, unknown: Sequence[UnknownField], check: Plausibility | None
 ) -> ItemReading | list[Fault]:
     read = checked(item.reservation, unknown, check)
-    return [_in_item(fault) for fault in read] if isinstance(read, list) else ItemReading(item, read)
+    if isinstance(read, list):
+        return [replace(fault, pointer=RESERVATION + fault.pointer) for fault in read]
+    return ItemReading(item, read)
 
 
 def _item_faults(error: ValidationError, text: bytes, check: Plausibility | None) -> list[Fault]:
@@ -356,15 +358,8 @@ def _item_faults(error: ValidationError, text: bytes, check: Plausibility | None
             return [Fault("/operation", "required", "is required")]
         case "union_tag_invalid":
             return [Fault("/operation", "invalid_value", "must be 'booking-engine' or 'general'")]
-    by_pointer = field_faults(error, lambda detail: detail["loc"][1:])  # the first step is the item's operation
+    by_pointer = field_faults(error, skipped_steps=1)  # the item's operation
     document = from_json(text)
     if not isinstance(document, dict):
         return [*by_pointer.values()]
-    operation, reservation = document["operation"], document.get("reservation")
-    crossed = [_in_item(fault) for fault in cross_faults(operation, reservation, check)]
-    faults = hinted(by_pointer, unknown_fields(MODELS[operation], reservation, RESERVATION))
-    return [*faults, *(fault for fault in crossed if fault.pointer not in by_pointer)]
-
-
-def _in_item(fault: Fault) -> Fault:
-    return Fault(RESERVATION + fault.pointer, fault.code, fault.detail)
+    return _all_faults(document["operation"], by_pointer, document.get("reservation"), check, RESERVATION)

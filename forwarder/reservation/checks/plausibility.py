@@ -3,7 +3,7 @@ time, a guest of the booking-engine operation without a name. Checked when a req
 check, and never after acceptance. Pure."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -21,16 +21,12 @@ CARD_LIKE_IDS: Final = "card-like-ids"
 CHECKS: Final = (PAST_ARRIVAL, GUEST_COUNTS, CLOCK_TIMES, GUEST_NAME, CARD_LIKE_IDS)
 """The names of the checks that an account can skip."""
 
-_LAST_TIME_ZONE: Final = timedelta(hours=12)
-"""How far the last time zone with today's date is behind UTC."""
-
-_LATEST: Final = _LAST_TIME_ZONE + timedelta(days=1)
-"""A guest who arrives after midnight books for the day before."""
+_LATEST: Final = timedelta(days=1, hours=12)
+"""A guest who arrives after midnight books for the day before; the last time zone with today's date is 12 hours behind UTC."""
 
 
 class _Said(NamedTuple):
-    """The values to check; None for one that is missing or of another type. `names`: None in the general operation, where every
-    name is optional."""
+    """The values to check; None for one that is missing or of another type. `names`: None where every name is optional."""
 
     arrival: date | None
     guests: int | None
@@ -49,7 +45,6 @@ class Plausibility(NamedTuple):
     skipped: Collection[str] = ()
 
     def faults(self, request: AnyRequest) -> list[Fault]:
-        """The implausible values of `request`."""
         guest = request.guest
         said = _Said(
             request.arrival_date,
@@ -72,27 +67,21 @@ class Plausibility(NamedTuple):
         if said.guests and (said.adults or 0) + (said.children or 0) > said.guests and GUEST_COUNTS not in self.skipped:
             right = "must be at least numberOfAdults and numberOfChildren together"
             yield Fault("/numberOfGuests", "fewer_than_adults_and_children", right)
-        if said.names is not None and not _names_anybody(said.names) and GUEST_NAME not in self.skipped:
+        # A name that is not a text is refused for its type.
+        named = any(each is not None and (not isinstance(each, str) or each.strip()) for each in said.names or (0,))
+        if not named and GUEST_NAME not in self.skipped:
             right = "must be there and not be empty, unless firstName or lastName is"
             yield Fault("/guest/name", "guest_without_name", right)
         if CLOCK_TIMES not in self.skipped:
-            for pointer, time in (
-                ("/arrivalEstimatedTime", said.arrival_time),
-                ("/departureEstimatedTime", said.departure_time),
-            ):
+            for day, time in (("arrival", said.arrival_time), ("departure", said.departure_time)):
                 if time is not None and not is_possible(time):
                     right = "must be a time that a clock shows, such as 15:30, or words"
-                    yield Fault(pointer, "impossible_time", right)
+                    yield Fault(f"/{day}EstimatedTime", "impossible_time", right)
 
 
 def plausibility(now: datetime, skipped: Collection[str] = ()) -> Plausibility:
     """The checks of a request that arrives at `now`, in UTC."""
     return Plausibility(None if PAST_ARRIVAL in skipped else (now - _LATEST).date(), skipped)
-
-
-def _names_anybody(names: Iterable[object]) -> bool:
-    # A name that is not a text is refused for its type.
-    return any(name is not None and (not isinstance(name, str) or name.strip()) for name in names)
 
 
 def _said_in(operation: Operation, document: Mapping[str, Any]) -> _Said:

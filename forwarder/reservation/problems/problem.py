@@ -81,7 +81,6 @@ class Problem:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Problem":
-        """The problem that `as_json` wrote."""
         return cls(
             body["code"],
             body["title"],
@@ -128,6 +127,5 @@ class Chapter:
     problems: list[ProblemType] = field(default_factory=list)
 
     def problem(self, code: str, title: str, status: int, when: str, remedy: str) -> ProblemType:
-        """One more problem of this chapter."""
         self.problems.append(ProblemType(code, title, status, when, remedy))
         return self.problems[-1]

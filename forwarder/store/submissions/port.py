@@ -18,8 +18,7 @@ from msgspec import Struct
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import Cancellation, CancellationRequest, cancellation_status
 from forwarder.reservation.evidence import NOTHING_SENT, Evidence
-from forwarder.reservation.failures import FAILURE_CLASS
-from forwarder.reservation.outcome import AnyOutcome, Confirmed, Status, describe
+from forwarder.reservation.outcome import FAILURE_CLASS, AnyOutcome, Confirmed, Status, describe
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import (
     MAX_DETAIL,

@@ -13,8 +13,7 @@ from forwarder.process.clock import iso
 from forwarder.process.containment import Fault
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.evidence import NOTHING_SENT, UNKNOWN_TARGET, Came, Evidence, Push, read_evidence
-from forwarder.reservation.failures import INTERNAL_ERROR
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import INTERNAL_ERROR, Status
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.batches import batch_with_texts

@@ -1,27 +1,258 @@
-"""All account queues of one worker, and their memory budget. Rows that do not fit stay in the store, due."""
+"""The account queues of one worker, and their memory budget. Rows that do not fit stay in the store, due.
+
+A queue allows one push in flight for each room, so that two callers never race for the same nights. Held rows wait in order of
+arrival; rows of a busy room step aside without blocking the others. Reservations and cancellations share all of that but the
+breaker: while it blocks one of the two, the other continues.
+
+If one request to the PMS can create several reservations, waiting rows are batched into one push: rows of different rooms that
+were never sent. Rows in doubt and cancellations go alone. A batch never waits for more rows: it has those that wait when its turn
+comes.
+"""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from forwarder.observability import metrics
 from forwarder.process.clock import Clock
+from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import cancel_all
+from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.port import UNKNOWN, Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.account_queue import AccountQueue, MaxPerCreate, Push
-from forwarder.worker.dispatch.throttle import Throttles
+from forwarder.worker.dispatch.throttle import Admission, Throttle, Throttles
+from forwarder.worker.push.run import NOT_ATTEMPTED, HealthSignal, PushContext
 
 MAX_HELD_BYTES: Final = 48 * 1024 * 1024
 """The size of requests and sealed cards as text. They take about twice that in memory; a worker then stays below 300 MB."""
+_MIN_SIZE: Final = 1024  # the minimum size to count for a row, which has more than its request
+_MAX_PASSED_OVER: Final = 100
+"""How many rows to skip in search of one more for a batch; rows further behind wait for the next batch."""
 
-_MIN_SIZE: Final = 1024
-"""The minimum size to count for a row, which has more than its request."""
+Push = Callable[[Sequence[PushContext]], Awaitable[HealthSignal]]
+"""Pushes these rows in one request. Returns the PMS's health signal once the PMS has responded and the rooms are free; the
+results of the rows are recorded after that, and then each row is released. A push that raises releases no row, and attempted
+nothing."""
+
+MaxPerCreate = Callable[[Account], int]  # how many reservations one request to the account's PMS can create
+
+
+@dataclass(eq=False, repr=False)
+class AccountQueue:
+    """Starts pushes as the account and its throttle allow. `on_released` is called with the queue and each row that is over, to
+    keep count and to fetch more. `waiting`: held rows whose push has not started; `tasks`: those that make pushes now."""
+
+    account: Account
+    throttle: Throttle
+    clock: Clock
+    push: Push
+    max_per_create: MaxPerCreate
+    on_released: Callable[["AccountQueue", Work], None]
+
+    def __post_init__(self) -> None:
+        self._waiting: deque[Work] = deque()
+        self._aside: dict[str, deque[Work]] = {}
+        self._busy_rooms: set[str] = set()
+        self._in_flight = self._makers = self._started = self._cancelling = 0
+        self._begun: deque[tuple[Sequence[PushContext], Sequence[str], Admission]] = deque()
+        self._put_off: dict[bool, deque[Work]] = {True: deque(), False: deque()}  # by whether they cancel
+        # Of the breakers, by whether they are for cancellations; None: of the rate budget, for which all wait.
+        self._pauses: dict[bool | None, asyncio.Task[None]] = {}
+        self._stopped = False
+        self.waiting = 0
+        self.more_in_store = False
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.throttle.configure(self.account)
+
+    @property
+    def idle(self) -> bool:
+        return not self.waiting and not self._started
+
+    @property
+    def running_low(self) -> bool:
+        """Whether it has room while the store has more. Rows that wait for the cancellations' breaker take no room."""
+        return self.more_in_store and self.waiting - len(self._put_off[True]) < self.account.concurrency
+
+    def configure(self, account: Account) -> None:
+        if account != self.account:
+            self.account = account
+            self.throttle.configure(account)
+        self.proceed()
+
+    def offer(self, work: Work) -> None:
+        self._waiting.append(work)
+        self.waiting += 1
+        self._start_what_may()
+
+    def withdraw(self, unwanted: Callable[[Work], bool]) -> list[Work]:
+        """Gives up the rows that have not started and for which `unwanted` is true."""
+        withdrawn: list[Work] = []
+
+        def wanted(works: deque[Work]) -> deque[Work]:
+            kept: deque[Work] = deque()
+            for work in works:
+                (withdrawn if unwanted(work) else kept).append(work)
+            return kept
+
+        self._waiting = wanted(self._waiting)
+        self._put_off = {lane: wanted(works) for lane, works in self._put_off.items()}
+        self._aside = {room: kept for room, works in self._aside.items() if (kept := wanted(works))}
+        self.waiting -= len(withdrawn)
+        if not self.waiting:
+            self._end_pauses()
+        return withdrawn
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def proceed(self) -> None:
+        if None in self._pauses and self.throttle.pace_delay() == 0.0:
+            self._end_pauses()
+        self._start_what_may()
+
+    def _start_what_may(self) -> None:
+        throttle = self.throttle
+        for cancelling, put_off in self._put_off.items():
+            if put_off and (delay := self._lane_delay(cancelling=cancelling)) > 0.0:
+                self._pause_for(delay, lane=cancelling)
+            elif put_off:
+                self._waiting.extendleft(reversed(put_off))  # they have waited longer
+                put_off.clear()
+                if cancelling in self._pauses:
+                    self._pauses.pop(cancelling).cancel()
+        while self._waiting and self._in_flight < throttle.limit and not self._stopped and None not in self._pauses:
+            room, cancelling = room_of(self._waiting[0]), self._waiting[0].cancellation is not None
+            if room in self._busy_rooms:
+                self._aside.setdefault(room, deque()).append(self._waiting.popleft())
+            elif (delay := self._lane_delay(cancelling=cancelling)) > 0.0:
+                self._put_off[cancelling].append(self._waiting.popleft())
+                self._pause_for(delay, lane=cancelling)
+            elif (delay := throttle.pace_delay()) > 0.0:
+                self._pause_for(delay, lane=None)
+                if delay == math.inf:  # the loan continues the queue
+                    throttle.want(throttle.limit - self._in_flight, self.waiting)
+                return
+            else:
+                # Probe an unhealthy PMS with a single row.
+                max_together = 1 if throttle.blocked else self.max_per_create(self.account)
+                if max_together == 1 or cancelling:
+                    self._start([self._waiting.popleft()], [room])
+                else:
+                    works = take_together(self._waiting, self._busy_rooms, max_together)
+                    self._start(works, [room_of(work) for work in works])
+
+    def _lane_delay(self, *, cancelling: bool) -> float:
+        """Seconds until one more of its kind may start, by its breaker; infinity while cancellations use half of the limit."""
+        if cancelling and self._cancelling >= max(self.throttle.limit // 2, 1):
+            return math.inf  # slow cancellations leave half of what may be in flight to reservations
+        return self.throttle.breaker_delay(cancelling=cancelling)
+
+    def _pause_for(self, seconds: float, *, lane: bool | None) -> None:
+        async def pause() -> None:
+            await self.clock.sleep(seconds)
+            del self._pauses[lane]
+            try:
+                self._start_what_may()
+            except Exception as error:  # noqa: BLE001 - the next sweep continues the queue
+                contained(Where.ACCOUNT, error, account_id=self.account.id)
+
+        if seconds < math.inf and lane not in self._pauses:
+            self._pauses[lane] = asyncio.create_task(pause())
+
+    def _end_pauses(self) -> None:
+        while self._pauses:
+            self._pauses.popitem()[1].cancel()
+
+    def _start(self, works: Sequence[Work], rooms: Sequence[str]) -> None:
+        cancelling = works[0].cancellation is not None
+        self._busy_rooms.update(rooms)
+        self._in_flight += 1
+        self._cancelling += cancelling
+        self._started += len(works)
+        self.waiting -= len(works)
+        pushes = [PushContext(self.account, work, self._released) for work in works]
+        self._begun.append((pushes, rooms, self.throttle.start(cancelling=cancelling)))
+        if self._makers < self._in_flight:
+            self._makers += 1
+            task = asyncio.create_task(self._make_pushes())
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+
+    async def _make_pushes(self) -> None:
+        """One after the other while there are any: a task for each would cost as much as parsing the PMS's response."""
+        try:
+            while self._begun:
+                await self._make(*self._begun.popleft())
+                await asyncio.sleep(0)  # others may be ready
+        finally:
+            self._makers -= 1
+
+    async def _make(self, pushes: Sequence[PushContext], rooms: Sequence[str], admission: Admission) -> None:
+        signal, ended = NOT_ATTEMPTED, False
+        try:
+            signal = await self.push(pushes)
+            ended = True
+        except FAULTS as error:  # the queue continues; the rows are left to the lease
+            contained(Where.ACCOUNT, error, account_id=self.account.id)
+        finally:
+            for push in () if ended else pushes:
+                push.release()
+            self.throttle.end(admission, signal)
+            self._in_flight -= 1
+            self._cancelling -= admission.cancelling
+            for room in reversed(rooms):
+                self._busy_rooms.discard(room)
+                aside = self._aside.get(room)
+                if aside:
+                    # Next in turn: it has waited longer than anything behind it.
+                    self._waiting.appendleft(aside.popleft())
+                    if not aside:
+                        del self._aside[room]
+            self.proceed()
+
+    def _released(self, work: Work) -> None:
+        self._started -= 1
+        self.on_released(self, work)
+
+
+def room_of(work: Work) -> str:
+    """The room, within its account: at most one push at a time is in flight for it."""
+    submission = work.submission
+    return f"{submission.property_id}\0{submission.room_id}"
+
+
+def take_together(waiting: deque[Work], busy_rooms: Collection[str], max_together: int) -> list[Work]:
+    """Takes the first of `waiting`, whose room is not busy, and those that can share its push. Rows of a room keep their order."""
+    first = waiting.popleft()
+    taken = [first]
+    if not _goes_with_others(first):
+        return taken
+    passed_over: list[Work] = []
+    rooms = {room_of(first)}
+    while waiting and len(taken) < max_together and len(passed_over) < _MAX_PASSED_OVER:
+        work = waiting.popleft()
+        room = room_of(work)
+        fits = room not in rooms and room not in busy_rooms and _goes_with_others(work)
+        (taken if fits else passed_over).append(work)
+        rooms.add(room)
+    waiting.extendleft(reversed(passed_over))
+    return taken
+
+
+def _goes_with_others(work: Work) -> bool:
+    return work.status is Status.PENDING and not work.possibly_sent and work.cancellation is None
 
 
 class Dispatcher:
-    """Keeps a queue for each account that has work. `refill_wanted` is set when one runs low while the store has more for it."""
+    """Keeps a queue for each account that has work. `refill_wanted` is set when one runs low while the store has more for it.
+
+    `target`: the current target of pushes to an account's PMS, which leased rows record. `partitions`: those whose rows may be held
+    here, because rows of one room are always with one worker; None while nothing was assigned yet. `being_cancelled`: request ids
+    whose cancellations are being noted in the store right now: a row read from there may not show it yet."""
 
     def __init__(
         self,
@@ -34,7 +265,6 @@ class Dispatcher:
         target: Callable[[Account], str | None] = lambda _: UNKNOWN,
     ) -> None:
         self.target = target
-        """The current target of pushes to an account's PMS, which leased rows record."""
         self._throttles = throttles or Throttles(clock)
         self._clock = clock
         self._push = push
@@ -46,15 +276,12 @@ class Dispatcher:
         self._emptied: asyncio.Future[None] | None = None
         self.refill_wanted = asyncio.Event()
         self.partitions: frozenset[int] | None = None
-        """Those whose rows may be held here: rows of one room are always with one worker. None while nothing was assigned yet."""
         self.being_cancelled: Collection[str] = ()
-        """Request ids whose cancellations are being noted in the store right now: a row read from there may not show it yet."""
-
         self._cancelled: set[str] = set()
 
     @property
     def held(self) -> int:
-        """Rows that this worker holds: waiting, being pushed, or being recorded."""
+        """Rows that wait, are being pushed, or are being recorded."""
         return len(self._budget)
 
     def room_for(self, account: Account) -> int:
@@ -105,11 +332,11 @@ class Dispatcher:
         return refused
 
     def note_more(self, account: Account, *, more: bool = True) -> None:
-        """Remember whether the account has due rows in the store beyond those that are held."""
+        """Remembers whether the account has due rows in the store beyond those that are held."""
         self._queue(account).more_in_store = more
 
     def configure(self, account: Account) -> list[int]:
-        """Apply the account's current settings. Returns the ids of rows given up because it was paused."""
+        """Applies the account's current settings. Returns the ids of rows given up because it was paused."""
         queue = self._queues.get(account.id)
         if queue is None:
             return []
@@ -117,28 +344,25 @@ class Dispatcher:
         return self._withdraw_from(queue, lambda _: True) if account.paused else []
 
     def proceed(self, account_id: str) -> None:
-        """Starts what the account's throttle permits now."""
         if account_id in self._queues:
             self._queues[account_id].proceed()
 
     def holds(self) -> Mapping[int, Work]:
-        """The rows that are held, by id, each as it was claimed."""
+        """The held rows by id, each as it was claimed."""
         return dict(self._budget.works)
 
     def accounts(self) -> Sequence[str]:
-        """The accounts that have a queue now."""
         return list(self._queues)
 
     def running_low(self) -> Sequence[str]:
-        """The accounts whose queues have room while the store has more for them."""
         return [queue.account.id for queue in self._queues.values() if queue.running_low]
 
     def withdraw(self, unwanted: Callable[[Work], bool]) -> list[int]:
-        """Give up the rows that have not started and for which `unwanted` is true. Returns their ids."""
+        """As `AccountQueue.withdraw`, of all queues; returns the ids."""
         return [work_id for queue in self._queues.values() for work_id in self._withdraw_from(queue, unwanted)]
 
     def note_cancelled(self, request_ids: Collection[str]) -> None:
-        """Records cancellations of rows in progress here: those not sent yet will not be sent."""
+        """Cancellations of rows in progress here: those not sent yet will not be sent."""
         self._cancelled.update(request_ids)
 
     def is_cancelled(self, work: Work) -> bool:
@@ -177,10 +401,8 @@ class Dispatcher:
     def _queue(self, account: Account) -> AccountQueue:
         queue = self._queues.get(account.id)
         if queue is None:
-            throttle = self._throttles.of(account)
-            queue = self._queues[account.id] = AccountQueue(
-                account, throttle, self._clock, self._push, self._max_per_create, self._released
-            )
+            ports = self._throttles.of(account), self._clock, self._push, self._max_per_create
+            queue = self._queues[account.id] = AccountQueue(account, *ports, self._released)
             if self._stopped:
                 queue.stop()
         return queue
@@ -205,7 +427,7 @@ class Dispatcher:
 
 
 class MemoryBudget:
-    """The held rows, and how many may be held: by number, and by their average size."""
+    """The held rows, and how many may be held (`max_rows`): by number, and by their present average size."""
 
     def __init__(self, *, rows: int, size: int = MAX_HELD_BYTES) -> None:
         self._rows = rows
@@ -218,11 +440,10 @@ class MemoryBudget:
 
     @property
     def max_rows(self) -> int:
-        """How many rows of the present average size may be held."""
         return min(self._rows, self._bytes * len(self.works) // self._total) if self._total else self._rows
 
     def add(self, work: Work) -> bool:
-        """Holds a row; False if it is held already."""
+        """False if the row is held already."""
         if work.id in self.works:
             return False
         self.works[work.id] = work
@@ -230,7 +451,6 @@ class MemoryBudget:
         return True
 
     def remove(self, work_id: int) -> None:
-        """Hold a row no longer; nothing where it was not held."""
         work = self.works.pop(work_id, None)
         if work is not None:
             self._total -= max(work.size, _MIN_SIZE)

@@ -15,8 +15,7 @@ from forwarder.process.loops import first_of
 from forwarder.process.shares import LAPSE_SECONDS, Lender, Loan, LoanRequest, SharedBucket, TokenBucket
 from forwarder.tenancy.port import Account
 
-_AT_ONCE: Final = 0.1
-"""The share of a published limit that may be used as a burst. The rest is spread evenly."""
+_AT_ONCE: Final = 0.1  # The share of a published limit that may be used as a burst. The rest is spread evenly.
 _PAUSE_SECONDS: Final = LAPSE_SECONDS / 2
 """The shortest time between two requests for one account; twice that after a loan, so that workers take turns."""
 _AHEAD_SECONDS: Final = LAPSE_SECONDS * 1.5
@@ -31,17 +30,15 @@ class BorrowedTokens:
         self.burst = min(each.burst for each in buckets)
         self._rate = min(each.rate for each in buckets)
         self._soon = math.ceil(self._rate * _AHEAD_SECONDS)
-        self._buckets = tuple(buckets)
-        self._least = least
-        self._loans = loans
+        self._buckets, self._least, self._loans = tuple(buckets), least, loans
         self._tokens = 0.0
         self._lapses_at = math.inf
         self._wanted = 0
         self._most = self._soon
         self._used = 0.0
         self._left, self._left_at = self.burst, -math.inf
+        # When to ask the lender next, if there is anything to ask for; and when it last lent any.
         self.ask_at = self.lent_at = -math.inf
-        """When to ask the lender next, if there is anything to ask for; and when it last lent any."""
 
     @property
     def due(self) -> float:
@@ -105,7 +102,6 @@ class Loans:
         self._noted = asyncio.Event()
 
     def note(self, tokens: BorrowedTokens) -> None:
-        """There is something to ask for, or to return."""
         self._open[tokens.account_id] = tokens
         self._noted.set()
 
@@ -146,12 +142,8 @@ class RateBudget:
     """
 
     def __init__(self, clock: Clock, buckets: Sequence[Tokens] = (), *, per_push: int = 1) -> None:
-        self._clock = clock
-        self._buckets = tuple(buckets)
-        self._per_push = per_push
-        self._paid = 0
-        self.in_flight = 0
-        """The pushes in flight."""
+        self._clock, self._buckets, self._per_push = clock, tuple(buckets), per_push
+        self._paid = self.in_flight = 0
 
     @property
     def scarcest(self) -> Tokens | None:
@@ -171,13 +163,11 @@ class RateBudget:
                 each.want(startable, waiting)
 
     def start(self) -> None:
-        """A push starts."""
         self.in_flight += 1
         self._paid += self._per_push
         self._debit(self._per_push)
 
     def requested(self) -> None:
-        """One of the pushes under way sends a request."""
         if self._paid > 0:
             self._paid -= 1
         else:
@@ -197,8 +187,7 @@ class RateBudget:
 
 
 class Budgets:
-    """Makes the budgets of a worker's accounts. With `loans`, all workers of a deployment share the buckets; without, this worker
-    is the only one."""
+    """Makes the budgets of a worker's accounts. With `loans`, all workers of a deployment share the buckets."""
 
     def __init__(self, clock: Clock, loans: Loans | None = None) -> None:
         self._clock = clock
@@ -212,11 +201,10 @@ class Budgets:
         if rate is not None:
             buckets.append(SharedBucket(f"{account.id}#own", rate, max(rate, per_push)))
         for limit in published.each:
-            if limit.per == "address":
-                name = f"{account.kind}@{urlsplit(account.base_url).netloc}#{limit.requests}/{limit.seconds:g}"
-                buckets.append(self._published(name, limit, per_push))
-            elif rate is None:
-                name = f"{account.id}#{limit.requests}/{limit.seconds:g}"
+            shared = limit.per == "address"
+            if shared or rate is None:
+                whose = f"{account.kind}@{urlsplit(account.base_url).netloc}" if shared else account.id
+                name = f"{whose}#{limit.requests}/{limit.seconds:g}"
                 buckets.append(self._published(name, limit, per_push))
         if self._loans is None:
             return RateBudget(self._clock, [self._own(each) for each in buckets], per_push=per_push)

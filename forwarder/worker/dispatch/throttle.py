@@ -21,32 +21,30 @@ from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import ThrottleState
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.rate_budget import Budgets, Loans
-from forwarder.worker.push_context import Health, HealthSignal
+from forwarder.worker.push.run import Health, HealthSignal
 
 _log = structlog.get_logger(__name__)
 
 Published = Callable[[str, Mapping[str, Any]], Limits]
 """The published limits of a kind of PMS, for an account with these options."""
 
-MAX_FAILURES: Final = 10
-"""So many failures in a row open a breaker."""
+MAX_FAILURES: Final = 10  # so many failures in a row open a breaker
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 """Seconds that a breaker stays open. Each pause is twice the last one, and half of it is random, so that many breakers in front of
 one PMS do not probe it together."""
 _IDLE_SECONDS: Final = 5.0
-_TOLERATED: Final = 0.1
-"""The share of overloaded pushes in a round above which the concurrency limit is lowered."""
-_INSTANT: Final = 1e-6
-"""Seconds below the precision of the clocks."""
-
+_TOLERATED: Final = 0.1  # the share of overloaded pushes in a round above which the concurrency limit is lowered
+_INSTANT: Final = 1e-6  # seconds below the precision of the clocks
 _IDLE: Final = "idle"
 _UNKNOWN: Final = "unknown"
 _THROTTLED: Final = "pms_throttled"
 
+_SETTINGS: Final = ("kind", "base_url", "credential", "rate_per_second", "options")
+
 
 class BreakerState(StrEnum):
-    """The state of a breaker."""
+    """See `Breaker`."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -64,21 +62,16 @@ class Breaker:
     A failure counts only if its push started after the breaker last opened: of 64 pushes in flight, those that fail after it
     opened do not lengthen the pause, nor open it again once it has closed.
 
-    `jitter` draws evenly from [0, 1).
+    `jitter` draws evenly from [0, 1). `pause`: seconds for which it last opened.
     """
 
     def __init__(
         self, clock: Clock, max_failures: int = MAX_FAILURES, jitter: Callable[[], float] = random.random
     ) -> None:
-        self._clock = clock
-        self._max_failures = max_failures
-        self._jitter = jitter
-        self._failures = 0
-        self._openings = 0
-        self._pauses = 0
+        self._clock, self._max_failures, self._jitter = clock, max_failures, jitter
+        self._failures = self._openings = self._pauses = 0
         self._until = 0.0
         self.pause = 0.0
-        """Seconds for which it last opened."""
         self.state = BreakerState.CLOSED
 
     def delay(self) -> float:
@@ -103,7 +96,6 @@ class Breaker:
         return self._openings
 
     def end(self, started: int, health: Health) -> None:
-        """Ends a push that showed `health`."""
         if health is Health.WELL:
             self.state, self._failures, self._pauses = BreakerState.CLOSED, 0, 0
         elif started == self._openings and health is Health.FAILING:
@@ -133,12 +125,8 @@ class ConcurrencyLimit:
     """
 
     def __init__(self, maximum: int) -> None:
-        self._maximum = maximum
-        self._slow_start_until = maximum
-        self._round = 0
-        self._ended = 0
-        self._overloaded = 0
-        self.limit = maximum
+        self.limit = self._maximum = self._slow_start_until = maximum
+        self._round = self._ended = self._overloaded = 0
 
     def allow(self, maximum: int) -> None:
         """The account allows so many from now on. A limit that was not lowered follows."""
@@ -148,7 +136,7 @@ class ConcurrencyLimit:
         self._slow_start_until = min(self._slow_start_until, maximum) if lowered else maximum
 
     def start(self) -> int:
-        """Starts a push. Pass the result to `end` if the push shows the PMS's load."""
+        """Pass the result to `end` if the push shows the PMS's load."""
         return self._round
 
     def end(self, started: int, *, overloaded: bool) -> bool:
@@ -184,10 +172,7 @@ class Throttle:
     """The throttle of one account. Implements `Pace`, through which the PMS client reports requests and requested pauses."""
 
     def __init__(self, account: Account, clock: Clock, published: Published, budgets: Budgets) -> None:
-        self.account = account
-        self._clock = clock
-        self._published = published
-        self._budgets = budgets
+        self.account, self._clock, self._published, self._budgets = account, clock, published, budgets
         # A simulated PMS is down for the bookings that ask for it, and for no other.
         most = sys.maxsize if account.test else MAX_FAILURES
         self._breaker, self._cancel_breaker = (Breaker(clock, most) for _ in range(2))
@@ -197,16 +182,12 @@ class Throttle:
         self._opened_for: str | None = None
 
     def configure(self, account: Account) -> None:
-        """Apply the account's current settings. A repaired address or credential is tried at once."""
+        """Applies the account's current settings. A repaired address or credential is tried at once."""
         before, self.account = self.account, account
-        if (account.kind, account.base_url, account.rate_per_second, account.options) != (
-            before.kind,
-            before.base_url,
-            before.rate_per_second,
-            before.options,
-        ):
+        changed = {name for name in _SETTINGS if getattr(account, name) != getattr(before, name)}
+        if changed - {"credential"}:
             self._budget = self._budgets.of(account, self._published(account.kind, account.options))
-        if (account.kind, account.base_url, account.credential) != (before.kind, before.base_url, before.credential):
+        if changed & {"kind", "base_url", "credential"}:
             self._breaker.try_now()
             self._cancel_breaker.try_now()
             self._held_off_until = -math.inf
@@ -237,7 +218,6 @@ class Throttle:
         return self._concurrency.limit
 
     def state(self) -> ThrottleState:
-        """The whole state, for operators."""
         delay, bucket = self.delay(), self._budget.scarcest
         return ThrottleState(
             self.account.id,
@@ -270,7 +250,6 @@ class Throttle:
         return delay if delay > _INSTANT else 0.0
 
     def want(self, startable: int, waiting: int) -> None:
-        """So many pushes could start now, of those that wait for the rate budget."""
         self._budget.want(startable, waiting)
 
     def start(self, *, cancelling: bool = False) -> Admission:
@@ -280,7 +259,6 @@ class Throttle:
         return Admission(breaker.start(), self._concurrency.start(), cancelling)
 
     def end(self, admission: Admission, signal: HealthSignal) -> None:
-        """Ends a push with the PMS's health signal."""
         self._budget.end(attempted=signal.health is not Health.NOT_ATTEMPTED)
         breaker = self._cancel_breaker if admission.cancelling else self._breaker
         before = breaker.state

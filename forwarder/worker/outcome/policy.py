@@ -30,8 +30,8 @@ from forwarder.process.clock import iso
 from forwarder.process.containment import Fault
 from forwarder.reservation.cancellation import cancellation_failed
 from forwarder.reservation.evidence import Came, LookUp, Park, SendAgain, read_target
-from forwarder.reservation.failures import INTERNAL_ERROR
 from forwarder.reservation.outcome import (
+    INTERNAL_ERROR,
     Cancelled,
     CancelOutcome,
     Confirmed,
@@ -53,7 +53,7 @@ from forwarder.store.submissions.port import (
     event_of,
     with_attempt,
 )
-from forwarder.worker.push_context import PushContext
+from forwarder.worker.push.run import PushContext
 
 BASE_SECONDS = 2.0
 MAX_PAUSE_SECONDS = 900.0
@@ -62,12 +62,8 @@ MAX_LOOK_PAUSE_SECONDS = 3600.0
 LOOKED_FOR = timedelta(days=7)
 """How long after its deadline a submission in doubt is looked up automatically. After that it is left to an operator."""
 
-LAST_CALL = timedelta(seconds=5)
-"""How long before the deadline the last attempt is made."""
-
-MAX_TRIES: Final = 3
-"""A fault may pass, as one of a race does: so often a row is tried before it is set aside."""
-
+LAST_CALL = timedelta(seconds=5)  # how long before the deadline the last attempt is made
+MAX_TRIES: Final = 3  # a fault may pass, as one of a race does: so often a row is tried before it is set aside
 _PAUSES: Final = (timedelta(minutes=1), timedelta(minutes=5))
 
 
@@ -80,16 +76,8 @@ def decide(push: PushContext, *, now: datetime, jitter: float) -> Ended | Postpo
     match outcome:
         case Confirmed():
             # Its cancellation may have been asked for meanwhile.
-            cancel_by = now + timedelta(seconds=push.account.deadline_seconds)
-            return completed(
-                work,
-                push.attempts,
-                Status.CONFIRMED,
-                now=now,
-                confirmed=outcome,
-                cancel_by=cancel_by,
-                evidence=push.evidence,
-            )
+            by, status, known = now + timedelta(seconds=push.account.deadline_seconds), Status.CONFIRMED, push.evidence
+            return completed(work, push.attempts, status, now=now, confirmed=outcome, cancel_by=by, evidence=known)
         case Rejected(problem):
             return decision.ended(Status.REJECTED, problem)
         case Cancelled():
@@ -114,8 +102,7 @@ def decide(push: PushContext, *, now: datetime, jitter: float) -> Ended | Postpo
             assert_never(outcome)
 
 
-CARD_KEY_MISSING: Final = "card_key_missing"
-"""The reason of a push by a worker that lacks the card's secret."""
+CARD_KEY_MISSING: Final = "card_key_missing"  # the reason of a push by a worker that lacks the card's secret
 
 MAX_SECRET_PAUSE_SECONDS: Final = 60.0
 """Short, because a retry does not involve the PMS, and a worker with the secret may start at any time."""
@@ -130,7 +117,6 @@ _NEVER_BETTER: Final = {
 
 SAME_REFUSALS: Final = 3
 """How often in a row a PMS must refuse a submission in the same words, unknown to its adapter, until that counts as its answer."""
-
 
 _WITH_DIGITS: Final = re.compile(r"[^\s\d]*\d\S*")
 
@@ -149,11 +135,9 @@ class _Decision:
     now: datetime
     jitter: float
 
-    def try_again(self, wait: float | None, max_seconds: float) -> Postponed | None:
-        tried, deadline = self.push.work.tries + 1, self.push.work.deadline_at
-        due = next_try(
-            tried, now=self.now, deadline=deadline, min_seconds=wait, jitter=self.jitter, max_seconds=max_seconds
-        )
+    def try_again(self, wait: float | None, longest: float) -> Postponed | None:
+        tried, by = self.push.work.tries + 1, self.push.work.deadline_at
+        due = next_try(tried, now=self.now, deadline=by, min_seconds=wait, jitter=self.jitter, max_seconds=longest)
         return None if due is None else self.postponed(due)
 
     def ask_later(self) -> Postponed | None:
@@ -174,10 +158,8 @@ class _Decision:
         if isinstance(self.push.step, Park):
             reason, detail = self.push.step.reason, self.push.step.detail
         known = " ".join(self.push.evidence.words)
-        problem = catalogue.IN_DOUBT.problem(
-            f"It may have been made, and is not sent again until that is settled. {known} Last: {reason}: {detail}"
-        )
-        return replace(self.ended(Status.IN_DOUBT, problem), look_at=self.look_at())
+        said = f"It may have been made, and is not sent again until that is settled. {known} Last: {reason}: {detail}"
+        return replace(self.ended(Status.IN_DOUBT, catalogue.IN_DOUBT.problem(said)), look_at=self.look_at())
 
     def ended(self, status: Status, problem: Problem | None = None) -> Ended:
         work, evidence = self.push.work, self.push.evidence
@@ -236,17 +218,8 @@ def decide_cancellation(push: PushContext, made: PmsReservation, *, now: datetim
 def _kept(push: PushContext, made: PmsReservation, now: datetime, problem: Problem) -> Ended:
     work, status, described = push.work, Status.CONFIRMED, described_problem(problem)
     event = event_of(work, status, iso(now), made.record, cancellation_of(work, status, described))
-    return Ended(
-        work.id,
-        status,
-        push.attempts,
-        now,
-        event,
-        made.pms_reservation_id,
-        None,
-        cancel_problem=described,
-        evidence=push.evidence,
-    )
+    ended = Ended(work.id, status, push.attempts, now, event, made.pms_reservation_id, None, evidence=push.evidence)
+    return replace(ended, cancel_problem=described)
 
 
 def next_try(

@@ -1,36 +1,72 @@
-"""Records outcomes in group commits: many rows a transaction, each with its event in the outbox."""
+"""Records outcomes with their events, many at once; publishes the events from the outbox to the results topic, at least once each,
+with a stable id; and writes dead letters.
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
-from datetime import datetime
+What was just recorded is published from memory; what a crash or an outage left behind is found in the outbox and published again.
+Only an event whose turn it is goes out from memory: otherwise it might overtake an earlier one of its submission, and so it waits
+for that one in the outbox. A failure's dead letter goes out just before its event.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from prometheus_client import Counter, Histogram
+from pydantic_core import to_json
 from structlog.typing import FilteringBoundLogger
 
 from forwarder.observability import metrics
 from forwarder.observability.logging import tells_usual
 from forwarder.observability.tracing import trace_id_of
-from forwarder.process.clock import Clock
-from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
+from forwarder.process.clock import Clock, iso
+from forwarder.process.containment import FAULTS, Blame, Fault, Where, by_halves, contained, pause_after
 from forwarder.process.loops import Batcher, keep_trying
-from forwarder.reservation.outcome import Status, describe
-from forwarder.store.submissions.port import Ended, Postponed, StoreUnavailable
+from forwarder.reservation.outcome import (
+    EXPIRED_REASONS,
+    FAILURE_CLASS,
+    FORGED,
+    INTERNAL_ERROR,
+    OTHER,
+    UNDECODABLE,
+    Status,
+    class_of,
+    describe,
+)
+from forwarder.reservation.problems.problem import with_absolute_links
+from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, Postponed, StoreUnavailable, Work
+from forwarder.tenancy.cards import GONE
+from forwarder.topics.codec import CUT, PREFIX, encode_result, encode_submission
+from forwarder.topics.port import (
+    MAX_MESSAGE_BYTES,
+    ConsumedMessage,
+    LogUnavailable,
+    Message,
+    Publisher,
+    Topics,
+    too_large,
+)
+from forwarder.topics.signing import EVENT_ID, MessageSigner
 from forwarder.worker.cards import CardVault
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.outbox import DeadLetterWriter, OutboxPublisher
 from forwarder.worker.outcome.policy import after_fault
 from forwarder.worker.parts import WorkerSettings
-from forwarder.worker.push_context import PushContext
+from forwarder.worker.push.run import PushContext
 
 if TYPE_CHECKING:
     from forwarder.store.submissions.recorder import Recorder
 
 _log = structlog.get_logger(__name__)
 
+_FIRST = 1
+_BATCH = 500
+_MAX_IN_MEMORY = 20_000
+_PAUSE_FACTOR = 12  # an event that cannot be published is tried again after 12 s, 24 s, … up to an hour
+_KEY_BYTES: Final = 1024
 
+
+@dataclass(eq=False, repr=False)
 class OutcomeRecorder:
     """Records decisions; retries through an outage of the store until the decision's lease expires.
 
@@ -39,32 +75,23 @@ class OutcomeRecorder:
     `failing`: the reason why an account's pushes are paused.
     """
 
-    def __init__(
-        self,
-        recorder: "Recorder",
-        outbox: OutboxPublisher,
-        letters: DeadLetterWriter,
-        lease: Lease,
-        clock: Clock,
-        settings: WorkerSettings,
-        cards: CardVault,
-        failing: Callable[[str], str | None] = lambda _account_id: None,
-    ) -> None:
-        self._recorder = recorder
-        self._failing = failing
-        self._outbox = outbox
-        self._cards = cards
-        self._letters = letters
-        self._lease = lease
-        self._clock = clock
-        self._push_seconds = settings.push_seconds
+    recorder: "Recorder"
+    outbox: "OutboxPublisher"
+    letters: "DeadLetterWriter"
+    lease: Lease
+    clock: Clock
+    settings: WorkerSettings
+    cards: CardVault
+    failing: Callable[[str], str | None] = lambda _account_id: None
+
+    def __post_init__(self) -> None:
         self._batches: Batcher[PushContext, bool] = Batcher(
             self._record,
             where=Where.OUTCOMES,
-            max_items=settings.record_batch,
-            pause_seconds=settings.pause_seconds,
+            max_items=self.settings.record_batch,
+            pause_seconds=self.settings.pause_seconds,
             set_aside=self._set_aside,
-            blame=Blame(Where.OUTCOMES, clock.sleep),
+            blame=Blame(Where.OUTCOMES, self.clock.sleep),
         )
 
     def enqueue(self, push: PushContext) -> None:
@@ -73,35 +100,36 @@ class OutcomeRecorder:
         self._batches.post(push)
 
     async def record(self, push: PushContext) -> bool:
-        """Like `enqueue`; returns whether it was recorded."""
         self._add_dead_letter(push)
         return await self._batches.submit(push)
 
     async def drain(self) -> None:
-        """Return once everything enqueued so far was dealt with."""
+        """Returns once everything enqueued so far was dealt with."""
         await self._batches.drain()
 
     async def _record(self, batch: Sequence[PushContext]) -> Sequence[bool]:
         # The store decides which of these are still ours; rows of an earlier lease are known to be lost.
-        worker_id = self._lease.worker_id
+        worker_id = self.lease.worker_id
         ours = [push.decision for push in batch if push.work.leased_by == worker_id]
         finals = [decision for decision in ours if isinstance(decision, Ended)]
         postponed = [decision for decision in ours if isinstance(decision, Postponed)]
         recorded: set[int] = set()
 
         async def step() -> None:
-            events = await self._recorder.record(worker_id, finals, postponed)
+            events = await self.recorder.record(worker_id, finals, postponed)
             recorded.update(events, (decision.work.id for decision in postponed))
-            self._outbox.publish_soon(list(events.values()))
+            self.outbox.publish_soon(list(events.values()))
 
         if ours:  # else nothing depends on whether the store can be written to
-            await keep_trying(step, name=Where.OUTCOMES, clock=self._clock, outages=(StoreUnavailable,))
+            await keep_trying(step, name=Where.OUTCOMES, clock=self.clock, outages=(StoreUnavailable,))
         await self._conclude(batch, recorded)
         return [push.work.id in recorded for push in batch]
 
     async def _set_aside(self, push: PushContext, fault: Fault) -> bool:
         """Records a replacement without any content from the PMS, which may be the cause."""
-        push.decision = after_fault(push, fault, now=self._clock.now(), push_seconds=self._push_seconds, last=True)
+        push.decision = after_fault(
+            push, fault, now=self.clock.now(), push_seconds=self.settings.push_seconds, last=True
+        )
         try:
             self._add_dead_letter(push)
             [recorded] = await self._record([push])
@@ -112,23 +140,20 @@ class OutcomeRecorder:
 
     async def _conclude(self, batch: Sequence[PushContext], recorded: Collection[int]) -> None:
         """Releases, logs and counts the pushes. Contains faults, because the outcomes are recorded already."""
-        now, log = self._clock.now(), _log.bind()  # once per batch: binding costs as much as logging
+        now, log = self.clock.now(), _log.bind()  # once per batch: binding costs as much as logging
         for push in batch:
             push.release()
         try:
             for push in batch:
                 _log_push(log, push, now, recorded=push.work.id in recorded)
             done = [push for push in batch if push.work.id in recorded]
-            ended = [
-                push.work.submission.request_id
-                for push in done
-                if push.work.submission.card
-                and isinstance(push.decision, Ended)
-                and push.decision.status is not Status.IN_DOUBT
+            final = [
+                push for push in done if isinstance(end := push.decision, Ended) and end.status is not Status.IN_DOUBT
             ]
+            ended = [push.work.submission.request_id for push in final if push.work.submission.card]
             if ended:
                 try:
-                    await self._cards.destroy(ended)
+                    await self.cards.destroy(ended)
                 except StoreUnavailable as error:
                     _log.warning("cards.not_destroyed", count=len(ended), error=str(error))  # the keeper does it
             for push in done:
@@ -139,9 +164,8 @@ class OutcomeRecorder:
     def _add_dead_letter(self, push: PushContext) -> None:
         final = push.decision
         if isinstance(final, Ended) and final.status is Status.FAILED:
-            push.decision = replace(
-                final, dead_letter=self._letters.failed(push.work, final, self._failing(push.account.id))
-            )
+            letter = self.letters.failed(push.work, final, self.failing(push.account.id))
+            push.decision = replace(final, dead_letter=letter)
 
 
 def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, recorded: bool) -> None:
@@ -199,3 +223,213 @@ def _count(push: PushContext) -> None:
 def _outcomes(kind: str, status: Status) -> tuple[Counter, Histogram]:
     """The metrics by their labels, cached: looking them up costs more than counting."""
     return metrics.OUTCOMES.labels(kind, status), metrics.OUTCOME_SECONDS.labels(status)
+
+
+# --- the outbox ---
+
+
+@dataclass(eq=False, repr=False)
+class OutboxPublisher:
+    """Publishes events and then deletes them from the outbox: many at once, because a statement's cost hardly depends on how many
+    it deletes. Events that a crash leaves in the outbox are published again."""
+
+    recorder: "Recorder"
+    publisher: Publisher
+    signer: MessageSigner
+    topics: Topics
+    clock: Clock
+    settings: WorkerSettings
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self._in_memory = 0
+        self._batches: Batcher[OutboxEvent, None] = Batcher(
+            self._publish,
+            where=Where.OUTBOX,
+            max_items=_BATCH,
+            pause_seconds=settings.pause_seconds,
+            set_aside=self._leave_in_outbox,
+        )
+        self._published: set[tuple[str, int]] = set()
+        self._to_delete: Batcher[OutboxEvent, None] = Batcher(
+            self._delete, where=Where.PUBLISHED, max_items=_MAX_IN_MEMORY, pause_seconds=settings.delete_pause_seconds
+        )
+
+    def publish_soon(self, events: Sequence[OutboxEvent]) -> None:
+        """Publish with the next batch. While the log is away only so many are kept in memory; the outbox has them all."""
+        in_turn = [  # the earlier events of its submission are published, each in its turn
+            entry
+            for entry in events
+            if entry.in_turn
+            or entry.event.revision == _FIRST
+            or (entry.event.request_id, entry.event.revision - 1) in self._published
+        ]
+        soon = in_turn[: _MAX_IN_MEMORY - self._in_memory]
+        self._in_memory += len(soon)
+        self._batches.post(*soon)
+
+    async def drain(self) -> None:
+        """Returns once everything so far is published, or left in the outbox."""
+        await self._batches.drain()
+        await self._to_delete.drain()
+
+    async def republish(self) -> None:
+        """Wait a while; then publish what was recorded a while ago and is still in the outbox."""
+        await self.clock.sleep(self.settings.republish_seconds / 2)
+        now = self.clock.now()
+        before = now - timedelta(seconds=self.settings.republish_seconds)
+        entries = await self.recorder.republish(before=before, now=now, limit=_BATCH)
+        set_aside = await self.recorder.kept_events()
+        metrics.UNPUBLISHED_RESULTS.set(sum(not entry.faults for entry in entries) + set_aside)
+        if not entries:
+            return
+        _log.info("results.republished", count=len(entries))
+        kept: set[int] = set()
+
+        async def keep(entry: OutboxEvent, fault: Fault) -> None:
+            kept.add(entry.id)
+            await self._keep(entry, fault)
+
+        await by_halves(
+            self._publish_now, entries, where=Where.OUTBOX, set_aside=keep, outages=(LogUnavailable, StoreUnavailable)
+        )
+        await self.recorder.published([entry.id for entry in entries if entry.id not in kept])
+
+    async def _publish(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
+        """Publishes `events`. An outage leaves them in the outbox; an unexpected exception is raised before any state changes."""
+        try:
+            await self._publish_now(events)
+        except LogUnavailable as error:
+            _log.warning("results.left_in_outbox", count=len(events), error=str(error))
+        else:
+            self._published.update([(entry.event.request_id, entry.event.revision) for entry in events])
+            self._to_delete.post(*events)
+        self._in_memory -= len(events)
+        return [None] * len(events)
+
+    async def _leave_in_outbox(self, entry: OutboxEvent, fault: Fault) -> None:
+        self._in_memory -= 1
+        try:
+            await self._keep(entry, fault)
+        except StoreUnavailable as error:
+            _log.warning("results.left_in_outbox", count=1, error=str(error))  # it is republished, and kept then
+
+    async def _keep(self, entry: OutboxEvent, fault: Fault) -> None:
+        """It cannot be published: it stays in the outbox, marked, and is tried again after a pause that grows."""
+        _log.error(
+            "result.set_aside",
+            request_id=entry.event.request_id,
+            event_id=entry.event.event_id,
+            faults=entry.faults + 1,
+            error_id=fault.id,
+        )
+        until = self.clock.now() + timedelta(seconds=_PAUSE_FACTOR * pause_after(entry.faults + 1))
+        await self.recorder.keep_event(entry.id, until=until, error_id=fault.id)
+
+    async def _delete(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
+        try:
+            await self.recorder.published([entry.id for entry in events])
+        except StoreUnavailable as error:
+            _log.warning("results.left_in_outbox", count=len(events), error=str(error))
+        finally:
+            self._published.difference_update([(entry.event.request_id, entry.event.revision) for entry in events])
+        return [None] * len(events)
+
+    async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
+        letters = [entry.dead_letter for entry in events if entry.dead_letter is not None]
+        # Encode and measure all before publishing any, so that an unpublishable event costs the others nothing.
+        results = [encode_result(entry.event) for entry in events]
+        for place, result in enumerate(results):
+            value = with_absolute_links(result.value, self.settings.public_url.encode())
+            if value is not result.value:
+                results[place] = replace(result, value=value)
+        if (error := too_large(results)) is not None:
+            raise error
+        if letters:
+            signed = [self.signer.signed(letter_message(each)) for each in letters]
+            await self.publisher.publish(self.topics.dead_letters, signed)
+            for letter in letters:
+                metrics.DEAD_LETTERS.labels(letter.failure_class or OTHER).inc()
+        await self.publisher.publish(self.topics.results, results)
+        metrics.RESULTS_PUBLISHED.inc(len(events))
+
+
+# --- dead letters ---
+
+
+class Forged(ValueError):
+    """A message without a valid signature of this deployment: someone else wrote or changed it."""
+
+
+class DeadLetterWriter:
+    """Builds the dead letters of one worker group, for `topic`."""
+
+    def __init__(self, topics: Topics, group: str) -> None:
+        self._original_topic = topics.requests
+        self._group = group
+        self.topic = topics.dead_letters
+
+    def set_aside(self, consumed: ConsumedMessage, error: Exception | Fault) -> Message:
+        """The dead letter for a message that the worker sets aside: unchanged; or the beginning of it, as much as the log takes,
+        without its own headers. Drops dead-letter headers that it arrived with. `error`: `Undecodable`, `Forged`, or the fault that
+        it caused."""
+        faulty = isinstance(error, Fault)
+        headers = self._headers(consumed.partition, consumed.offset, consumed.timestamp_ms) | {
+            "dlt-exception-class": type(error.error if isinstance(error, Fault) else error).__name__,
+            "dlt-exception-message": str(error),
+            "dlt-attempts": "1",
+            FAILURE_CLASS: INTERNAL_ERROR if faulty else FORGED if isinstance(error, Forged) else UNDECODABLE,
+        }
+        message = consumed.message
+        own = tuple(each for each in message.headers if not each[0].startswith(PREFIX))
+        letter = _with_headers(replace(message, headers=own), headers)
+        if letter.size <= MAX_MESSAGE_BYTES:
+            return letter
+        begun = _with_headers(Message(message.key[:_KEY_BYTES], b""), {**headers, CUT: str(message.size)})
+        return replace(begun, value=message.value[: MAX_MESSAGE_BYTES - begun.size])
+
+    def failed(self, work: Work, ended: Ended, failing: str | None = None) -> DeadLetter:
+        """The dead letter for `work`, which ended FAILED by `ended`. It says of a card only that there was one. The reason is
+        the last one other than an expired deadline; if it was never tried, `failing`: the error that its PMS has been
+        returning. The letter of an unreadable row has no value: it gives the place of its message."""
+        submission = work.submission if work.submission.card is None else replace(work.submission, card=GONE)
+        last = ended.attempts[-1] if ended.attempts else None
+        reasoned = [each for each in ended.attempts if each.reason and each.reason not in EXPIRED_REASONS]
+        reason, detail = (reasoned[-1].reason, reasoned[-1].detail) if reasoned else (None, None)
+        if reason is None and failing is not None:
+            reason, detail = failing, "It was not tried before its deadline came: its PMS was failing, and left alone."
+        message = encode_submission(submission, iso(submission.accepted_at), to_json(submission.reservation))
+        headers = {name: value.decode() for name, value in message.headers}
+        headers |= self._headers(work.partition, work.offset, work.timestamp_ms) | {
+            "dlt-exception-class": reason or "deadline_passed",
+            "dlt-exception-message": detail or "It had not been made when its deadline came.",
+            "dlt-attempts": str(last.number if last else 0),
+            FAILURE_CLASS: class_of(reason or "deadline_passed"),
+            EVENT_ID: ended.event.event_id,
+        }
+        return DeadLetter(message.key.decode(), "" if work.unreadable else message.value.decode(), headers)
+
+    def _headers(self, partition: int, offset: int, timestamp_ms: int) -> dict[str, str]:
+        return {
+            "dlt-original-topic": self._original_topic,
+            "dlt-original-partition": str(partition),
+            "dlt-original-offset": str(offset),
+            "dlt-original-timestamp": str(timestamp_ms),
+            "dlt-original-consumer-group": self._group,
+        }
+
+
+def letter_message(letter: DeadLetter) -> Message:
+    """`letter` as a message for the dead-letter topic."""
+    return _with_headers(Message(letter.key.encode(), letter.value.encode()), letter.headers)
+
+
+def place_only(letter: Message) -> Message:
+    """`letter` without the message itself: only the message's place on its topic."""
+    own = {name: value.decode() for name, value in letter.headers if name.startswith(PREFIX)}
+    return _with_headers(Message(letter.key[:_KEY_BYTES], b""), {CUT: str(letter.size), **own})
+
+
+def _with_headers(message: Message, headers: Mapping[str, str]) -> Message:
+    added = tuple((name, value.encode()) for name, value in headers.items())
+    return Message(message.key, message.value, (*message.headers, *added))

@@ -12,6 +12,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -27,16 +28,20 @@ from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.policy import after_fault, decide
 from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.push.pusher import Pusher
-from forwarder.worker.push.run import PushRun, after_create, note_attempt, sound, step_of
-from forwarder.worker.push_context import (
+from forwarder.worker.push.run import (
     NOT_ATTEMPTED,
     CancelledMeanwhile,
     HealthSignal,
     LeaseLost,
     PushContext,
+    PushRun,
+    after_create,
     combined_signal,
     health_signal,
     is_lease_lost,
+    note_attempt,
+    sound,
+    step_of,
     too_late,
 )
 
@@ -57,86 +62,72 @@ class EndsWorkers(Exception):
     """Workers died in the middle of pushes of this row, the last time while it was pushed alone."""
 
 
+@dataclass(eq=False, repr=False)
 class PushPipeline:
     """Runs the pushes that account queues start."""
 
-    def __init__(
-        self,
-        pusher: Pusher,
-        outcomes: OutcomeRecorder,
-        lease: Lease,
-        clock: Clock,
-        recorder: "Recorder",
-        *,
-        push_seconds: float,
-    ) -> None:
-        self._pusher = pusher
-        self._outcomes = outcomes
-        self._lease = lease
-        self._clock = clock
-        self._recorder = recorder
-        self._push_seconds = push_seconds
-        self._alone = asyncio.Lock()
-        self._blame = Blame(Where.PUSH)
+    pusher: Pusher
+    outcomes: OutcomeRecorder
+    lease: Lease
+    clock: Clock
+    recorder: "Recorder"
+    push_seconds: float
+    _alone: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _blame: Blame = field(default_factory=lambda: Blame(Where.PUSH), init=False)
 
     async def run(self, pushes: Sequence[PushContext]) -> HealthSignal:
         """Pushes these rows once, in one request; returns the PMS's health signal. Enqueues each outcome to be recorded, which also
         releases the row. Contains faults of single rows."""
         trace = pushes[0].work.submission.trace
         with nullcontext() if trace is None else log_context(trace_id=trace_id_of(trace)):
-            return await self._run(pushes)
-
-    async def _run(self, pushes: Sequence[PushContext]) -> HealthSignal:
-        # Also where nothing is sent: an outcome that this database lacks must not get another one.
-        if not await self._pusher.sure():
+            # Also where nothing is sent: an outcome that this database lacks must not get another one.
+            if not await self.pusher.sure():
+                for push in pushes:
+                    self._give_back(push, "store_in_doubt")
+                return NOT_ATTEMPTED
+            ready = []
             for push in pushes:
-                self._give_back(push, "store_in_doubt")
-            return NOT_ATTEMPTED
-        ready = []
-        for push in pushes:
+                try:
+                    if self._may_start(push):
+                        ready.append(push)
+                except FAULTS as error:  # concerns this row only
+                    self._set_aside(push, error)
+            if not ready:
+                return NOT_ATTEMPTED
             try:
-                if self._may_start(push):
-                    ready.append(push)
-            except FAULTS as error:  # concerns this row only
-                self._set_aside(push, error)
-        if not ready:
-            return NOT_ATTEMPTED
-        try:
-            if len(ready) > 1:
-                await push_together(self._pusher, self._clock, ready)
-            elif ready[0].work.takeovers < SUSPECT_AFTER:  # as nearly always
-                await self._pusher.push(ready[0])
-            else:
-                await self._push_suspect(ready[0])
-            signal = combined_signal([health_signal(push) for push in ready if push.error is None])
-        except FAULTS as error:  # these rows are at stake, not the worker
+                if len(ready) > 1:
+                    await push_together(self.pusher, self.clock, ready)
+                elif ready[0].work.takeovers < SUSPECT_AFTER:  # as nearly always
+                    await self.pusher.push(ready[0])
+                else:
+                    await self._push_suspect(ready[0])
+                signal = combined_signal([health_signal(push) for push in ready if push.error is None])
+            except FAULTS as error:  # these rows are at stake, not the worker
+                for push in ready:
+                    push.error = as_fault(error)
+                signal = NOT_ATTEMPTED
             for push in ready:
-                push.error = as_fault(error)
-            signal = NOT_ATTEMPTED
-        for push in ready:
-            self._conclude(push)
-        return signal
+                self._conclude(push)
+            return signal
 
     def _may_start(self, push: PushContext) -> bool:
         work = push.work
-        if work.possibly_sent and (seconds := self._pusher.seconds_to_wait(push.account, work)) > 0.0:
-            now = self._clock.now()
-            due = now + timedelta(seconds=seconds)
-            push.decision = Postponed(work, work.attempts, now, due, work.evidence)
-            self._outcomes.enqueue(push)
+        if work.possibly_sent and (seconds := self.pusher.seconds_to_wait(push.account, work)) > 0.0:
+            now = self.clock.now()
+            push.decision = Postponed(work, work.attempts, now, now + timedelta(seconds=seconds), work.evidence)
+            self.outcomes.enqueue(push)
             return False
         # The target recorded with the row must be the one that a push would use now.
-        if self._pusher.target(push.account) != work.target:
+        if self.pusher.target(push.account) != work.target:
             self._give_back(push, "options_changed")
             return False
         return True
 
     async def _push_suspect(self, push: PushContext) -> None:
-        """Pushes a row under its mark in the store. Raises `EndsWorkers` if it must not be pushed again, `LeaseLost` if the store
-        is unavailable."""
+        """Pushes a row under its mark in the store. Raises `EndsWorkers`, and `LeaseLost` if the store is unavailable."""
         work_id = push.work.id
         try:
-            deaths = await self._recorder.suspect(self._lease.worker_id, work_id)
+            deaths = await self.recorder.suspect(self.lease.worker_id, work_id)
         except StoreUnavailable as error:
             raise LeaseLost from error
         try:
@@ -144,24 +135,21 @@ class PushPipeline:
                 raise EndsWorkers(f"{deaths} workers ended while they pushed it")
             if deaths:
                 _log.warning("push.suspected", reservation_id=work_id, deaths=deaths)
-                async with self._alone:
-                    await self._pusher.push(push)
-            else:
-                await self._pusher.push(push)
+            async with self._alone if deaths else nullcontext():
+                await self.pusher.push(push)
         finally:
             await self._clear_suspect(work_id)
 
     async def _clear_suspect(self, work_id: int) -> None:
-        """Waits for the store for as long as the lease lasts: a mark that stays counts as a death."""
+        """Waits for the store while the lease lasts: a mark that stays counts as a death. Once cancelled, tries only once."""
+        task = asyncio.current_task()
         while True:
             try:
-                await self._recorder.clear_suspects([work_id])
+                return await self.recorder.clear_suspects([work_id])
             except StoreUnavailable as error:
-                if not self._lease.held():
+                if not self.lease.held() or (task is not None and task.cancelling()):
                     _log.warning("push.still_suspected", reservation_id=work_id, error=str(error))
-                    return
-            else:
-                return
+                    return None
             await asyncio.sleep(CLEAR_AGAIN_SECONDS)
 
     def _conclude(self, push: PushContext) -> None:
@@ -171,24 +159,22 @@ class PushPipeline:
             self._set_aside(push, push.error)
         else:
             try:
-                self._pusher.pushes.note(push.work, push.evidence)
-                jitter = random.random()  # noqa: S311 - not a secret
-                push.decision = decide(push, now=self._clock.now(), jitter=jitter)
-                self._outcomes.enqueue(push)
+                self.pusher.pushes.note(push.work, push.evidence)
+                push.decision = decide(push, now=self.clock.now(), jitter=random.random())  # noqa: S311 - not a secret
+                self.outcomes.enqueue(push)
                 self._blame.works()
             except FAULTS as error:  # as above
                 self._set_aside(push, error)
 
     def _give_back(self, push: PushContext, reason: str) -> None:
         _log.warning("reservation.given_back", request_id=push.work.submission.request_id, reason=reason)
-        self._lease.note_unpushed(push.work.id)
+        self.lease.note_unpushed(push.work.id)
         push.release()
 
     def _set_aside(self, push: PushContext, error: BaseException) -> None:
-        """Handles an unexpected exception: retries the row later, or ends it if that happens repeatedly to this row and not to
-        all."""
-        ids = {"request_id": push.work.submission.request_id, "reservation_id": push.work.id}
-        fault = contained(Where.PUSH, error, **ids)
+        """After an unexpected exception: retries the row later, or ends it if that happens repeatedly, and not to all rows."""
+        request_id = push.work.submission.request_id
+        fault = contained(Where.PUSH, error, request_id=request_id, reservation_id=push.work.id)
         push.error = fault.error
         if push.came is None:
             push.outcome = None  # not believed: what matters is whether it may have been sent
@@ -197,16 +183,11 @@ class PushPipeline:
         to_blame = deadly or self._blame.on_units(1)
         if not to_blame:
             self._blame.outage(fault)
+        now, seconds = self.clock.now(), self.push_seconds
         push.decision = after_fault(
-            push,
-            fault,
-            now=self._clock.now(),
-            push_seconds=self._push_seconds,
-            last=deadly,
-            look=not deadly,
-            give_up=to_blame,
+            push, fault, now=now, push_seconds=seconds, last=deadly, look=not deadly, give_up=to_blame
         )
-        self._outcomes.enqueue(push)
+        self.outcomes.enqueue(push)
 
 
 async def push_together(pusher: Pusher, clock: Clock, pushes: Sequence[PushContext]) -> None:

@@ -1,7 +1,7 @@
 """Prepares one submission's push: connect to the account's PMS, open the card, apply the rules; then create, look up or cancel."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -9,51 +9,28 @@ import structlog
 
 from forwarder.observability import metrics
 from forwarder.pms.accounts import connection_of, same_before, target_of, traits_of
-from forwarder.pms.port import UNPACED, BadOptions, Capabilities, Pace, Pms, PmsDirectory, UnknownKind
+from forwarder.pms.port import BadOptions, Capabilities, Pace, Pms, PmsDirectory, UnknownKind
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.booking import Booking, apply_rules, booking_without_card
 from forwarder.reservation.cancellation import not_supported
-from forwarder.reservation.evidence import ANOTHER_PMS, DEFAULT_SETTLES, Facts, LookUp, SendAgain, Target
-from forwarder.reservation.outcome import Cancelled, CancelOutcome, Deferred, Rejected, Status
+from forwarder.reservation.evidence import ANOTHER_PMS, Facts, LookUp, SendAgain, Target
+from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.store.submissions.port import PmsReservation, StoreUnavailable, Work, with_attempt
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable, Unsealer
 from forwarder.worker.cards import CardGone, CardVault, CodeGone
 from forwarder.worker.outcome.policy import CARD_KEY_MISSING
-from forwarder.worker.push.run import PushRun, ask, step_of
-from forwarder.worker.push_context import CancelledMeanwhile, LeaseLost, PushClock, PushContext
+from forwarder.worker.parts import WorkerSettings
+from forwarder.worker.push.run import CancelledMeanwhile, LeaseLost, PushClock, PushContext, PushRun, ask, step_of
 
 _log = structlog.get_logger(__name__)
 
-_UNUSABLE_SECONDS: Final = 60.0
-"""How long an account whose adapter raised during set-up is not retried."""
-
+_UNUSABLE_SECONDS: Final = 60.0  # how long an account whose adapter raised during set-up is not retried
 _UNCONNECTED: Final = {UnknownKind: "unknown_kind", BadOptions: "bad_options"}
 
 MaySend = Callable[[Work], bool]
-
-
-async def _always() -> bool:
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """`push_seconds`: the push time-out. `settles`: seconds until a PMS surely shows a new booking, if its kind states nothing.
-    `key`: of the hash that distinguishes credentials."""
-
-    push_seconds: float = 30.0
-    settles: float = DEFAULT_SETTLES
-    key: bytes = field(default=b"", repr=False)
-
-    def facts(self, target: Target, can: Capabilities, account: Account) -> Facts:
-        """The facts about the account's PMS that `next_step` needs. A simulated PMS shows bookings at once."""
-        stated = 0.0 if account.test else can.settles
-        immediate = account.settles_seconds is None and stated == 0.0
-        settles = max(self.settles if stated is None else stated, account.settles_seconds or 0.0)
-        return Facts(target, settles, immediate, self.push_seconds, can.key_seconds, same_before(account))
 
 
 class _ConnectedAccount(NamedTuple):
@@ -63,42 +40,31 @@ class _ConnectedAccount(NamedTuple):
     written: str
 
 
+@dataclass(eq=False, repr=False)
 class Pusher:
-    """Pushes for every account. `may_send`: whether a row's lease still holds; `sure`: whether the store is known to be the one
-    that granted it; `intend` makes the intent to push durable; `pace`: the account's rate limit; `is_cancelled`: whether a
-    cancellation was ingested since the row was leased."""
+    """Pushes for every account. `may_send`: whether a row's lease still holds; `intend` makes the intent to push durable; `sure`:
+    whether the store is known to be the one that granted the lease; `is_cancelled`: whether a cancellation was ingested since the
+    row was leased; `pace`: the account's rate limit; `credential_key`: of the hash that distinguishes credentials."""
 
-    def __init__(  # noqa: PLR0913 - a port each
-        self,
-        pms: PmsDirectory,
-        unsealer: Unsealer,
-        clock: Clock,
-        cards: CardVault,
-        *,
-        may_send: MaySend,
-        intend: Callable[[int], Awaitable[bool]],
-        pace: Callable[[Account], Pace] = lambda _: UNPACED,
-        timing: Timing | None = None,
-        is_cancelled: Callable[[Work], bool] = lambda _: False,
-        sure: Callable[[], Awaitable[bool]] = _always,
-    ) -> None:
-        self._pms = pms
-        self._unsealer = unsealer
-        self._clock = clock
-        self._cards = cards
-        self.may_send = may_send
-        self.sure = sure
-        self._intend = intend
-        self._pace = pace
-        self._timing = timing or Timing()
-        self.pushes = PushClock(clock)
-        self.is_cancelled = is_cancelled
+    pms: PmsDirectory
+    unsealer: Unsealer
+    clock: Clock
+    cards: CardVault
+    settings: WorkerSettings
+    credential_key: bytes
+    may_send: MaySend
+    intend: Callable[[int], Awaitable[bool]]
+    sure: Callable[[], Awaitable[bool]]
+    is_cancelled: Callable[[Work], bool]
+    pace: Callable[[Account], Pace]
+
+    def __post_init__(self) -> None:
+        self.pushes = PushClock(self.clock)
         self._connected: dict[str, _ConnectedAccount] = {}
         self._unusable: dict[str, tuple[Account, float, str]] = {}
 
     async def push(self, push: PushContext) -> None:
-        """Pushes it once to its account's PMS, or cancels its reservation there. Raises `LeaseLost` if the row is no longer this
-        worker's."""
+        """Pushes it once, or cancels its reservation. Raises `LeaseLost` if the row is no longer this worker's."""
         if push.work.submission.card is None:
             return await self._push(push)
         try:
@@ -107,7 +73,7 @@ class Pusher:
             await self.note_use_of_card(push)
             raise
         except BaseException:  # the card may have been sent
-            self._cards.used(push.work.submission.request_id)
+            self.cards.used(push.work.submission.request_id)
             raise
         return await self.note_use_of_card(push)
 
@@ -117,10 +83,10 @@ class Pusher:
         last = work.attempts[-1].number if work.attempts else 0
         tried = [each for each in push.attempts if each.number > last]
         if any(each.action == "create" and each.outcome != "deferred" for each in tried):
-            self._cards.used(request_id)
+            self.cards.used(request_id)
             return
         try:
-            await self._cards.put_back(request_id)
+            await self.cards.put_back(request_id)
         except StoreUnavailable as error:
             _log.warning("card.code_not_put_back", request_id=request_id, error=str(error))
         except FAULTS as error:  # the push's outcome is known, and must still be recorded
@@ -139,7 +105,7 @@ class Pusher:
         elif work.possibly_sent or work.cancellation is not None or work.status is Status.IN_DOUBT:
             await run.resume()
         else:
-            await run.create()  # as nearly always
+            await run.create(work.evidence)  # as nearly always
 
     def max_per_create(self, account: Account) -> int:
         """How many reservations one request to `account`'s PMS can create; 1 if the account cannot be connected."""
@@ -156,7 +122,7 @@ class Pusher:
         connected = self._connected_or_none(account)
         if work.pms_reservation is not None or connected is None:
             return 0.0  # the push says why it cannot be connected
-        now, waited = self._clock.now(), self.pushes.seconds(work)
+        now, waited = self.clock.now(), self.pushes.seconds(work)
         match step_of(work, work.evidence, connected.facts, now, waited):
             case LookUp(seconds) | SendAgain(seconds):
                 return seconds
@@ -175,8 +141,7 @@ class Pusher:
         if not await self.sure() or not self.may_send(work):
             raise LeaseLost
         asking = run.pms.cancel(run.booking, made.pms_reservation_id)
-        outcome: CancelOutcome = await ask(push, self._clock, "cancel", asking, Deferred)
-        push.outcome = outcome
+        push.outcome = await ask(push, self.clock, "cancel", asking, Deferred)
 
     async def prepare(self, push: PushContext) -> PushRun | None:
         """The prepared push; None if its outcome is decided before anything is sent."""
@@ -189,11 +154,11 @@ class Pusher:
         except (UnknownKind, BadOptions, CannotOpen) as error:
             self._defer(push, Deferred(_UNCONNECTED.get(type(error), "cannot_open"), str(error)))
             return None
-        run = partial(PushRun, push, pms, connected.facts, self._clock, self.before_sending, self.pushes.seconds)
+        run = partial(PushRun, push, pms, connected.facts, self.clock, self.before_sending, self.pushes.seconds)
         if work.pms_reservation is not None or _is_only_looked_for(work):
             return run(booking_without_card(traits, work.submission))
         # The ingress applied the rules too, but the account may have changed since, or the card expired.
-        given = card if isinstance(card, Deferred) else apply_rules(traits, work.submission, card, self._clock.now())
+        given = card if isinstance(card, Deferred) else apply_rules(traits, work.submission, card, self.clock.now())
         if isinstance(given, Booking):
             return run(given)
         instead = Rejected(given) if isinstance(given, Problem) else given
@@ -206,9 +171,8 @@ class Pusher:
         return None
 
     def _defer(self, push: PushContext, deferred: Deferred) -> None:
-        """Ends the push before the PMS was asked."""
         push.outcome = deferred
-        push.attempts = with_attempt(push.work.attempts, "prepare", iso(self._clock.now()), 0, deferred)
+        push.attempts = with_attempt(push.work.attempts, "prepare", iso(self.clock.now()), 0, deferred)
         push.step = LookUp() if push.work.possibly_sent else None
 
     def _connected_or_none(self, account: Account) -> _ConnectedAccount | None:
@@ -223,34 +187,32 @@ class Pusher:
         if known is not None and (known.account is account or known.account == account):
             return known
         failed = self._unusable.get(account.id)
-        if failed is not None and failed[0] == account and self._clock.monotonic() < failed[1]:
+        if failed is not None and failed[0] == account and self.clock.monotonic() < failed[1]:
             raise BadOptions(failed[2])
-        connection = connection_of(account, self._unsealer, self._pace(account))
+        connection = connection_of(account, self.unsealer, self.pace(account))
         try:
-            pms, key = self._pms.connect(connection), self._timing.key
-            target = target_of(account.kind, account.base_url, connection.credential, pms.capabilities, key)
-            facts = self._timing.facts(target, pms.capabilities, account)
+            pms = self.pms.connect(connection)
+            can = pms.capabilities
+            target = target_of(account.kind, account.base_url, connection.credential, can, self.credential_key)
+            facts = facts_of(target, can, account, self.settings)
         except (UnknownKind, BadOptions, CannotOpen):
             raise
         except FAULTS as error:
             fault = contained(Where.ADAPTER, error, account_id=account.id, adapter=account.kind)
             told = f"The adapter of kind {account.kind} cannot be set up for this account. {fault}"
-            self._unusable[account.id] = account, self._clock.monotonic() + _UNUSABLE_SECONDS, told
+            self._unusable[account.id] = account, self.clock.monotonic() + _UNUSABLE_SECONDS, told
             raise BadOptions(told) from error
         connected = self._connected[account.id] = _ConnectedAccount(account, pms, facts, target.text)
         return connected
 
     async def _open_card(self, account: Account, work: Work) -> CardDetails | Deferred | None:
         """The card, None where none is sent; or why there is none."""
-        sent = (
-            work.pms_reservation is None
-            and not _is_only_looked_for(work)
-            and traits_of(account.kind).sends_card(work.submission.reservation)
-        )
-        if not sent:
+        if work.pms_reservation is not None or _is_only_looked_for(work):
+            return None
+        if not traits_of(account.kind).sends_card(work.submission.reservation):
             return None
         try:
-            return await self._cards.open(work.submission, account)
+            return await self.cards.open(work.submission, account)
         except CardGone as error:
             return Deferred("card_gone", str(error))
         except CodeGone as error:
@@ -269,7 +231,7 @@ class Pusher:
         may have been sent. Nothing was sent under this lease yet, or the row notes it; so a cancelled row can be given back."""
         if not await self.sure():
             raise LeaseLost
-        if not (target.key or target.reference) and not await self._intend(push.work.id):
+        if not (target.key or target.reference) and not await self.intend(push.work.id):
             raise LeaseLost
         if not self.may_send(push.work):
             raise LeaseLost
@@ -281,3 +243,11 @@ class Pusher:
 def _is_only_looked_for(work: Work) -> bool:
     """Whether its card is no longer needed: a submission in doubt is not sent again."""
     return work.submission.card is not None and work.status is Status.IN_DOUBT
+
+
+def facts_of(target: Target, can: Capabilities, account: Account, settings: WorkerSettings) -> Facts:
+    """The facts about the account's PMS that `next_step` needs. A simulated PMS shows bookings at once."""
+    stated = 0.0 if account.test else can.settles
+    immediate = account.settles_seconds is None and stated == 0.0
+    settles = max(settings.settles_seconds if stated is None else stated, account.settles_seconds or 0.0)
+    return Facts(target, settles, immediate, settings.push_seconds, can.key_seconds, same_before(account))

@@ -1,13 +1,19 @@
-"""One push: follows `next_step` for the row's evidence until there is an outcome or something to wait for.
+"""One push: its context from the account queue to the recorded outcome, its steps, and its health signal about the PMS.
 
-A booking that may exist already is never simply created again, but looked up, or sent again under its key. After its deadline, or
-when cancelled, it is only looked up: a booking that is found is confirmed first, and then cancelled like any other. Only with a PMS
-that supports keys but no look-up is a cancelled one sent again under its key, to get a booking that can be cancelled.
+    ingest → queue → rules → push → decide → record → publish
+
+The queue creates the context when the push starts. Each later step adds what it learned; only the release returns to the queue.
+
+The push follows `next_step` for the row's evidence until there is an outcome or something to wait for. A booking that may exist
+already is never simply created again, but looked up, or sent again under its key. After its deadline, or when cancelled, it is only
+looked up: a booking that is found is confirmed first, and then cancelled like any other. Only with a PMS that supports keys but no
+look-up is a cancelled one sent again under its key, to get a booking that can be cancelled.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from enum import Enum
 from functools import cache
 from typing import Any, Final, TypeVar, assert_never
 
@@ -15,11 +21,13 @@ from msgspec import Struct
 from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
-from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE, Pms
+from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, LOOKS_ALIKE, NOT_ABOUT_THE_PMS, Pms
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.evidence import (
+    NOTHING_SENT,
+    Came,
     Create,
     Evidence,
     Facts,
@@ -46,13 +54,168 @@ from forwarder.reservation.outcome import (
     Status,
 )
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.submissions.port import Work, with_attempt
-from forwarder.worker.push_context import LeaseLost, PushContext, is_lease_lost, too_late
+from forwarder.reservation.value import value
+from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work, with_attempt
+from forwarder.tenancy.port import Account
+
+_ASKED_ABOUT_ONE: Final = {"find", "cancel"}
+_REFUSED_REQUEST: Final = "pms_refused_request"
+"""A bare 4xx. For a look-up or a cancellation it means that the PMS does not support it, and says nothing about its health."""
+_MAX_REMEMBERED: Final = 100_000
+_RESPONSES = {"confirmed", "rejected", "absent", "cancelled"}
+
+
+class PushContext(Struct, eq=False):
+    """One row being pushed, for one account. Each step adds what it learned.
+
+    `outcome`: of this push; None until it is over. `attempts`: the last ones, oldest first. `evidence`: of all pushes so far. Both
+    are the row's until the push adds to them. `step`: the next one for open pushes; None if the account's PMS is not known.
+    `sent`: it may have been sent to the PMS. `error`: what ended it without an outcome: `LeaseLost`, or a bug.
+    `decision`: what to record. `on_released`: removes it from the account queue that holds it, if one does.
+    """
+
+    account: Account
+    work: Work
+    on_released: Callable[[Work], None] = lambda _: None
+    outcome: Outcome | Cancelled | None = None
+    attempts: tuple[Attempt, ...] = ()
+    evidence: Evidence = NOTHING_SENT
+    step: NextStep | None = None
+    sent: bool = False
+    error: BaseException | None = None
+    decision: Ended | Postponed | None = None
+    released: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.attempts:
+            self.attempts = self.work.attempts
+        if self.evidence is NOTHING_SENT:
+            self.evidence = self.work.evidence
+
+    @property
+    def possibly_sent(self) -> bool:
+        """Whether one of the pushes may have made a booking, and the outcome does not settle that."""
+        return bool(self.evidence.open) and not isinstance(self.outcome, Confirmed | Rejected | Cancelled)
+
+    @property
+    def came(self) -> Came | None:
+        """The possible result of this push at its PMS; None if it surely made nothing."""
+        match self.outcome:
+            case Confirmed():
+                return Came.POSITIVE
+            case InDoubt() as doubt:
+                return Came.POSITIVE if doubt.made or doubt.pms_reservation_id is not None else Came.AMBIGUOUS
+            case None if self.sent:
+                return Came.AMBIGUOUS
+            case _:
+                return None
+
+    def release(self) -> None:
+        """Releases the row: its outcome is recorded, or is no longer this worker's to record. Takes effect once."""
+        if not self.released:
+            self.released = True
+            self.on_released(self.work)
+
+
+class LeaseLost(Exception):
+    """The row may belong to another worker: this one must neither send nor record anything for it."""
+
+
+class CancelledMeanwhile(LeaseLost):
+    """Its cancellation was ingested before it was sent, so it is given back unsent."""
+
+
+def is_lease_lost(outcome: AnyOutcome) -> bool:
+    """Whether `outcome` reports that the lease expired during the push."""
+    return isinstance(outcome, Deferred) and outcome.reason == LEASE_LOST
+
+
+def too_late() -> Deferred:
+    """The outcome of a submission that was surely not made by its deadline."""
+    return Deferred("deadline_passed", "It had not been made when its deadline came.")
+
+
+class PushClock:
+    """Measures how long ago the last open push of a row ended, by this worker's own monotonic clock.
+
+    A row is due by a wall clock, perhaps another host's. If that clock jumps, or two differ, an absence would be believed too
+    early. So the time counts from when this worker saw the push end, or first saw the row: a worker that died during a push sent
+    its last byte before its lease ended, and so before any other worker saw the row.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[int, tuple[tuple[int, int], float]] = {}
+
+    def seconds(self, work: Work) -> float:
+        last = work.takeovers, work.evidence.number
+        push, since = self._since.get(work.id, (None, 0.0))
+        return self._clock.monotonic() - (since if push == last else self._begin(work.id, last))
+
+    def note(self, work: Work, evidence: Evidence) -> None:
+        """Restarts the clock of `work` if `evidence`, as of now, has a new open push; forgets it if none is open."""
+        if not evidence.open:
+            self._since.pop(work.id, None)
+        elif evidence.number != work.evidence.number:
+            self._begin(work.id, (work.takeovers, evidence.number))
+
+    def _begin(self, work_id: int, push: tuple[int, int]) -> float:
+        self._since.pop(work_id, None)
+        if len(self._since) >= _MAX_REMEMBERED:
+            # A forgotten row only waits once more.
+            del self._since[next(iter(self._since))]
+        now = self._clock.monotonic()
+        self._since[work_id] = push, now
+        return now
+
+
+class Health(Enum):
+    """What a push showed about the PMS and the connection to it. `UNKNOWN`: the PMS was called, but the result says nothing about
+    its health. `NOT_ATTEMPTED`: it was not called."""
+
+    WELL = "well"
+    FAILING = "failing"
+    UNKNOWN = "unknown"
+    NOT_ATTEMPTED = "not_attempted"
+
+
+@value(frozen=True, slots=True)
+class HealthSignal:
+    """The health of a PMS that a push showed, and the reason if it is failing."""
+
+    health: Health
+    reason: str = ""
+
+
+NOT_ATTEMPTED: Final = HealthSignal(Health.NOT_ATTEMPTED)
+_WELL: Final = HealthSignal(Health.WELL)
+
+
+def health_signal(push: PushContext) -> HealthSignal:
+    """The signal of the last attempt. A push that ended before the PMS was called, for instance by a rule's refusal or a card
+    that cannot be opened, counts as not attempted: otherwise a few foreign messages could open an account's breaker."""
+    if push.attempts[-1:] == push.work.attempts[-1:] or (last := push.attempts[-1]).action == "prepare":
+        return NOT_ATTEMPTED
+    if last.outcome in _RESPONSES:
+        return _WELL
+    if last.reason in NOT_ABOUT_THE_PMS or (last.action in _ASKED_ABOUT_ONE and last.reason == _REFUSED_REQUEST):
+        return HealthSignal(Health.UNKNOWN)
+    return HealthSignal(Health.FAILING, last.reason or "")
+
+
+def combined_signal(signals: Sequence[HealthSignal]) -> HealthSignal:
+    """The signal of several rows in one request: well if the PMS answered one of them; else the first one that shows anything."""
+    if len(signals) == 1:
+        return signals[0]
+    shown = [signal for signal in signals if signal.health is not Health.NOT_ATTEMPTED]
+    well = [signal for signal in shown if signal.health is Health.WELL]
+    return next(iter(well or shown), NOT_ATTEMPTED)
+
+
+# --- the steps ---
 
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
-
-_ALIKE_AGAIN: Final = 600.0
-"""Seconds until the next look-up if the PMS shows a similar booking."""
+_ALIKE_AGAIN: Final = 600.0  # seconds until the next look-up if the PMS shows a similar booking
 
 
 async def ask(
@@ -76,9 +239,8 @@ def note_attempt(
     push: PushContext, clock: Clock, action: str, began: tuple[datetime, float], outcome: AnyOutcome
 ) -> None:
     """Notes and counts that `action` has just ended with `outcome`. `began`: its start, by the wall and the monotonic clock."""
-    started_at, since = began
-    seconds = clock.monotonic() - since
-    push.attempts = with_attempt(push.attempts, action, iso(started_at), seconds, outcome)
+    seconds = clock.monotonic() - began[1]
+    push.attempts = with_attempt(push.attempts, action, iso(began[0]), seconds, outcome)
     pushes, took = _pushes(push.account.metric_kind, action, push.attempts[-1].outcome)
     pushes.inc()
     took.observe(seconds)
@@ -111,10 +273,8 @@ def sound(outcome: R, instead: Callable[[str, str], R]) -> R:
             known = None if pms_id is None else str(pms_id)
             given = InDoubt(str(reason), str(detail), made=bool(made), pms_reservation_id=known)
         case _:
-            return instead(
-                "adapter_failed",
-                f"It returned {type(given).__name__}, which is no outcome, or lacks what it must have.",
-            )
+            told = f"It returned {type(given).__name__}, which is no outcome, or lacks what it must have."
+            return instead("adapter_failed", told)
     put_right: R = given
     return put_right
 
@@ -135,10 +295,6 @@ class PushRun(Struct, eq=False):
     booking: Booking
     instead: Rejected | Deferred | None = None
 
-    def create(self) -> Coroutine[Any, Any, None]:
-        """Creates it; nothing was sent before."""
-        return self._create(self.push.work.evidence)
-
     async def resume(self) -> None:
         """Continues a submission that may have been made before, or is cancelled: settles that first."""
         push, work, evidence = self.push, self.push.work, self.push.work.evidence
@@ -147,13 +303,13 @@ class PushRun(Struct, eq=False):
             step = self._next_step(evidence, waited)
             match step:
                 case Create():
-                    await self._create(evidence.settled(iso(self.clock.now())))
+                    await self.create(evidence.settled(iso(self.clock.now())))
                     if push.step != LookUp(0.0) or push.evidence.refusal is None:
                         return None
                     # Refused by a PMS that shows bookings at once: look up whether our own earlier push was the cause.
                     evidence, waited, looked = push.evidence, 0.0, False
                 case SendAgain():
-                    await self._create(evidence)
+                    await self.create(evidence)
                     return None
                 case Refuse(problem):
                     return self._end(Rejected(problem), evidence.settled(iso(self.clock.now())))
@@ -161,7 +317,10 @@ class PushRun(Struct, eq=False):
                     return self._end(self._not_made(), evidence.settled(iso(self.clock.now())))
                 case LookUp() | Park(look=LookUp()) if not looked:
                     looked = True
-                    found = await self._find(evidence)
+                    await self.before_sending(push, self.facts.target)
+                    known = evidence.pms_id
+                    booking = self.booking if known is None else replace(self.booking, pms_id=known)
+                    found: LookupOutcome = await ask(push, self.clock, "find", self.pms.find(booking), Deferred)
                     if not isinstance(found, Absent):
                         return self._found(found, evidence)
                     evidence = evidence.absent(iso(self.clock.now()), waited)
@@ -187,8 +346,8 @@ class PushRun(Struct, eq=False):
             return Deferred("not_made", "The PMS had not made it, and it is not sent again.")
         return too_late()
 
-    async def _create(self, evidence: Evidence) -> None:
-        """Ask the PMS to make it, unless it is too late for that."""
+    async def create(self, evidence: Evidence) -> None:
+        """Asks the PMS to make it, unless it is too late for that."""
         push = self.push
         if self.clock.now() >= push.work.deadline_at:
             return self._end(too_late(), evidence)
@@ -208,13 +367,6 @@ class PushRun(Struct, eq=False):
                 self._end(InDoubt(reason, detail), evidence, Park(reason, detail, LookUp(_ALIKE_AGAIN)))
             case Deferred():
                 self._end(found, evidence)
-
-    async def _find(self, evidence: Evidence) -> LookupOutcome:
-        await self.before_sending(self.push, self.facts.target)
-        known = evidence.pms_id
-        looked_for = self.booking if known is None else replace(self.booking, pms_id=known)
-        found: LookupOutcome = await ask(self.push, self.clock, "find", self.pms.find(looked_for), Deferred)
-        return found
 
     def _end(self, outcome: Outcome | Cancelled, evidence: Evidence, step: NextStep | None = None) -> None:
         push = self.push
@@ -240,8 +392,7 @@ def after_create(outcome: Outcome, evidence: Evidence, facts: Facts, clock: Cloc
     if isinstance(outcome, Rejected | Deferred) and after is not evidence:
         if facts.target.reference:
             no = outcome.problem.code if isinstance(outcome, Rejected) else outcome.detail
-            return InDoubt(
-                "refused_in_doubt", f"The PMS refused it, perhaps because of an earlier push of it: {no}"
-            ), after
+            told = f"The PMS refused it, perhaps because of an earlier push of it: {no}"
+            return InDoubt("refused_in_doubt", told), after
         return outcome, evidence  # the key rules out that the earlier push caused it
     return outcome, after

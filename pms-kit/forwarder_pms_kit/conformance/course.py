@@ -20,9 +20,9 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push.pusher import Timing
-from forwarder.worker.push.run import PushRun, step_of
-from forwarder.worker.push_context import PushClock, PushContext
+from forwarder.worker.parts import WorkerSettings
+from forwarder.worker.push.pusher import facts_of
+from forwarder.worker.push.run import PushClock, PushContext, PushRun, step_of
 from forwarder_pms_kit.conformance.answers import WAITS
 from forwarder_pms_kit.conformance.habits import DAY, HABITS, Habit, HabitualTransport, shape_of
 from forwarder_pms_kit.conformance.trial import PUSH_SECONDS, Check, Findings, NotApplicable, Trial
@@ -111,7 +111,7 @@ async def _taken(booking: Booking, pms: Pms, trial: Trial, clock: VirtualClock) 
     can, began = pms.capabilities, clock.now()
     account = Account("conformance", "conformance", trial.kind, trial.site.base_url, "")
     target = target_of(trial.kind, account.base_url, trial.site.credential, can)
-    facts, pushes, steps = Timing().facts(target, can, account), PushClock(clock), list[str]()
+    facts, pushes, steps = facts_of(target, can, account, WorkerSettings()), PushClock(clock), list[str]()
     submission = Submission(
         booking.reference, "conformance", "conformance", "general", began, booking.fields, booking.reference[-32:]
     )
@@ -123,7 +123,7 @@ async def _taken(booking: Booking, pms: Pms, trial: Trial, clock: VirtualClock) 
         push = PushContext(account, work)
         run = PushRun(push, pms, facts, clock, _nothing_to_check, pushes.seconds, booking)
         again = work.possibly_sent or work.status is Status.IN_DOUBT
-        await trial.run(run.resume() if again else run.create(), "a push")
+        await trial.run(run.resume() if again else run.create(work.evidence), "a push")
         known = work.attempts[-1].number if work.attempts else 0
         steps += [f"{one.action} {one.outcome}" for one in push.attempts if one.number > known]
         pushes.note(work, push.evidence)

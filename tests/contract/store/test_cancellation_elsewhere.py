@@ -15,7 +15,7 @@ from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake import CancellationIntake
 from forwarder.worker.lease import Lease
 from forwarder.worker.parts import WorkerParts
-from forwarder.worker.push_context import NOT_ATTEMPTED, HealthSignal, PushContext
+from forwarder.worker.push.run import NOT_ATTEMPTED, HealthSignal, PushContext
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import arrival
 from tests.support.worker.worker_bench import Accounts

@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.oversight.backlog import AccountBacklog, AccountState, read_backlog
-from forwarder.reservation.failures import FAILURE_CLASS
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import FAILURE_CLASS, Status
 from forwarder.reservation.submission import shadow_id
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import Deliveries

@@ -34,7 +34,7 @@ from forwarder.topics.codec import Undecodable, encode_cancellation
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
 from forwarder.topics.reading import read_to_end
 from forwarder.topics.signing import MessageSigner
-from forwarder.worker.outcome.outbox import DeadLetterWriter
+from forwarder.worker.outcome.recorder import DeadLetterWriter
 from tests.contract.topics.foreign_site import WORKSPACE, foreign_site
 from tests.support.backends import Backend, only, slow_on
 from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch

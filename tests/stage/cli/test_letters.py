@@ -29,7 +29,7 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.codec import Undecodable, replayed
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Publisher, Topics
-from forwarder.worker.outcome.outbox import DeadLetterWriter, letter_message
+from forwarder.worker.outcome.recorder import DeadLetterWriter, letter_message
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.store import stored

@@ -8,7 +8,7 @@ import pytest
 from forwarder.operate.submissions.replay import Replay
 from forwarder.topics.codec import Undecodable, replayed
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Topics
-from forwarder.worker.outcome.outbox import DeadLetterWriter
+from forwarder.worker.outcome.recorder import DeadLetterWriter
 from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog

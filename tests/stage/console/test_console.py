@@ -48,7 +48,7 @@ from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from forwarder.topics.codec import decode_cancellation, encode_submission, header, is_cancellation
 from forwarder.topics.port import Log, LogUnavailable, Message, Tail
 from forwarder.topics.reading import read_to_end
-from forwarder.worker.outcome.outbox import DeadLetterWriter, letter_message
+from forwarder.worker.outcome.recorder import DeadLetterWriter, letter_message
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.server import running_simulator
 from tests.support.store.stored import NOBODY_LISTENS, final, postponed

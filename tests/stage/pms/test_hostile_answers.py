@@ -24,7 +24,7 @@ from forwarder.store.submissions.port import Ended, Work, completed, with_attemp
 from forwarder.store.submissions.rows import outcome_batch
 from forwarder.topics.codec import encode_result
 from forwarder.worker.outcome.policy import after_fault, decide
-from forwarder.worker.push_context import PushContext
+from forwarder.worker.push.run import PushContext
 from forwarder_pms_kit.simulators import simulator_app
 from tests.support.cases import for_each
 from tests.support.profile import Profile, lives, some

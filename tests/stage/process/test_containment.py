@@ -231,7 +231,7 @@ LOOPS_WITHIN_A_STEP = {
     "notifier/webhooks.py",  # one change of a webhook, made again where another came between
     "worker/push/pipeline.py",  # the end of one push, for as long as the lease lasts
     "worker/push/run.py",  # the steps of one push, which the account queue contains
-    "worker/dispatch/account_queue.py",  # one push after the other, each contained
+    "worker/dispatch/dispatcher.py",  # one push after the other, each contained
 }
 
 

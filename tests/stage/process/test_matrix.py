@@ -63,7 +63,7 @@ from forwarder.topics.port import ConsumedMessage, LogGap, Message
 from forwarder.worker import due, intake
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.rate_budget import BorrowedTokens, Loans
-from forwarder.worker.outcome import outbox as publishing
+from forwarder.worker.outcome import recorder as publishing
 from forwarder.worker.push import pipeline, pusher
 from forwarder.worker.service import Worker
 from tests.support.log.messages import ignore_partitions

@@ -4,9 +4,15 @@ from typing import Any
 
 import pytest
 
-from forwarder.reservation.anonymous import anonymous_data, anonymous_problem, anonymous_record, anonymous_request
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import SubmissionState, compose_record
+from forwarder.reservation.record import (
+    SubmissionState,
+    anonymous_data,
+    anonymous_problem,
+    anonymous_record,
+    anonymous_request,
+    compose_record,
+)
 from forwarder.reservation.request import MODELS, Operation
 
 STAY = {

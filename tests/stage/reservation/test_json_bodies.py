@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_item, read_object, read_request, refuse_names_given_twice
-from forwarder.reservation.json_text import max_names
+from forwarder.reservation.value import max_names
 from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL, changed
 

@@ -32,9 +32,9 @@ from forwarder.reservation.checks.fields import (
     refuse_hidden,
 )
 from forwarder.reservation.duplicates import contents_of
-from forwarder.reservation.json_text import max_names
 from forwarder.reservation.request import Address, BookingEngineRequest, Guest, fields_given
 from forwarder.reservation.usual import Usual, UsualRequest, form_decoder, is_usual, read_usual, write_usual
+from forwarder.reservation.value import max_names
 from tests.support.profile import examples
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, changed
 

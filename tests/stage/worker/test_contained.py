@@ -24,10 +24,10 @@ from forwarder.store.tables import outbox, reservations
 from forwarder.topics.codec import subject
 from forwarder.topics.port import Message
 from forwarder.worker import due, intake
-from forwarder.worker.outcome import outbox as publishing
 from forwarder.worker.outcome import policy
+from forwarder.worker.outcome import recorder as publishing
 from forwarder.worker.push import pipeline, pusher, run
-from forwarder.worker.push_context import PushContext
+from forwarder.worker.push.run import PushContext
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, TOPICS, Bench, Pms, cancellation, fresh, open_bench
 from tests.support.worker.works import NOW, account, work
 

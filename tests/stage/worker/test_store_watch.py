@@ -9,8 +9,7 @@ import pytest
 
 from forwarder.store.submissions.port import StoreUnavailable, Work
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.worker.lease import Lease
-from forwarder.worker.store_watch import StoreWatch
+from forwarder.worker.lease import Lease, StoreWatch
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.works import work
 

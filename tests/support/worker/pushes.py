@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from forwarder.worker.push_context import Health, HealthSignal, PushContext
+from forwarder.worker.push.run import Health, HealthSignal, PushContext
 from tests.support.memory.clock import settle
 
 WELL = HealthSignal(Health.WELL)

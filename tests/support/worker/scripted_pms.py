@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from forwarder.pms.port import AccountConnection, Capabilities, Limits, UnknownKind
+from forwarder.pms.port import UNPACED, AccountConnection, Capabilities, Limits, UnknownKind
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 from forwarder.reservation.request import CardDetails
@@ -11,8 +11,9 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Work
 from forwarder.tenancy.port import Account, CannotOpen, NotBound
 from forwarder.worker.cards import CardGone, CardVault, CodeGone
-from forwarder.worker.push.pusher import MaySend, Pusher, Timing
-from forwarder.worker.push_context import PushContext
+from forwarder.worker.parts import WorkerSettings
+from forwarder.worker.push.pusher import MaySend, Pusher
+from forwarder.worker.push.run import PushContext
 from tests.support.memory.clock import ManualClock
 
 KEY = Capabilities(idempotent_create=True, find_by_reference=True, cancel=True)
@@ -119,11 +120,11 @@ def pusher_to(
     may_send: MaySend = lambda _: True,
     intents: list[int] | None = None,
     cards: CardsInTheClear | None = None,
-    timing: Timing | None = None,
+    settings: WorkerSettings | None = None,
     clock: ManualClock | None = None,
     is_cancelled: MaySend = lambda _: False,
 ) -> Pusher:
-    """`intents`: where the ids go of the rows that are marked before they are pushed. `timing`: by default the PMS
+    """`intents`: where the ids go of the rows that are marked before they are pushed. `settings`: by default the PMS
     shows at once what it made, and nothing is waited for."""
 
     async def intend(work_id: int) -> bool:
@@ -131,13 +132,19 @@ def pusher_to(
             intents.append(work_id)
         return work_id != REFUSES_INTENT
 
+    async def sure() -> bool:
+        return True
+
     return Pusher(
         pms,
         _Vault(),
         clock or ManualClock(),
         cast("CardVault", cards or CardsInTheClear()),
+        settings or WorkerSettings(push_seconds=0.0, settles_seconds=0.0),
+        b"",
         may_send=may_send,
         intend=intend,
-        timing=timing or Timing(0.0, 0.0),
+        sure=sure,
         is_cancelled=is_cancelled,
+        pace=lambda _: UNPACED,
     )

@@ -19,7 +19,7 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.reference import ReferenceForm
+from forwarder.reservation.submission import ReferenceForm
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.httpx_transport import replying

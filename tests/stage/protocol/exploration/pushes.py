@@ -17,9 +17,9 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.worker.lease import Lease, LeaseWatch
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.recorder import OutcomeRecorder
+from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push.pipeline import PushPipeline
-from forwarder.worker.push.pusher import Timing
-from forwarder.worker.push_context import PushClock, PushContext, too_late
+from forwarder.worker.push.run import PushClock, PushContext, too_late
 from tests.stage.protocol.exploration.rows import run
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.scripted_pms import ScriptedPms, pusher_to
@@ -108,10 +108,10 @@ class Pushes:
 
     def __init__(self, capabilities: Capabilities, settles: float) -> None:
         self._pms = _Pms(capabilities)
-        self._timing = Timing(PUSH, settles)
+        self._settings = WorkerSettings(push_seconds=PUSH, settles_seconds=settles)
         self._known: dict[Any, Step] = {}
         self.runs = 0
-        self.target = pusher_to(self._pms, timing=self._timing).target(ACCOUNT)
+        self.target = pusher_to(self._pms, settings=self._settings).target(ACCOUNT)
 
     def step(
         self,
@@ -148,11 +148,11 @@ class Pushes:
         pusher = pusher_to(
             self._pms,
             may_send=lease.covers,
-            timing=self._timing,
+            settings=self._settings,
             clock=clock,
             is_cancelled=lambda _: cancelled_after is not None and given > cancelled_after,
         )
-        vars(pusher).update(_intend=intend)
+        pusher.intend = intend
         if seen is not None:
             takeovers, number, age = seen
             push = SimpleNamespace(id=work.id, takeovers=takeovers, evidence=SimpleNamespace(number=number))

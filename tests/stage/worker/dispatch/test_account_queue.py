@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.push_context import HealthSignal, PushContext
+from forwarder.worker.push.run import HealthSignal, PushContext
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.pushes import WELL, Pushes
 from tests.support.worker.works import account, work

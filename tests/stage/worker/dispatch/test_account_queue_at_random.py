@@ -5,7 +5,7 @@ import random
 import pytest
 
 from forwarder.worker.dispatch.throttle import Admission, BreakerState, Throttle
-from forwarder.worker.push_context import NOT_ATTEMPTED, HealthSignal
+from forwarder.worker.push.run import NOT_ATTEMPTED, HealthSignal
 from tests.support.worker.pushes import DOWN, WELL
 from tests.support.worker.queue_site import QueueSite
 

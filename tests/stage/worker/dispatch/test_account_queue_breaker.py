@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from forwarder.store.submissions.port import NotedCancellation, Work
-from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal
+from forwarder.worker.push.run import NOT_ATTEMPTED, Health, HealthSignal
 from tests.support.memory.clock import settle
 from tests.support.worker.pushes import DOWN
 from tests.support.worker.queue_site import TEN, QueueSite

@@ -12,12 +12,11 @@ from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome,
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import NotedCancellation, Work
-from forwarder.worker.dispatch.account_queue import take_together
-from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.dispatch.dispatcher import Dispatcher, take_together
 from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.push.pipeline import push_together
 from forwarder.worker.push.pusher import MaySend
-from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, LeaseLost, PushContext, combined_signal
+from forwarder.worker.push.run import NOT_ATTEMPTED, Health, HealthSignal, LeaseLost, PushContext, combined_signal
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.pushes import DOWN, WELL, Pushes

@@ -8,7 +8,7 @@ from forwarder.pms.port import OVERLOADED
 from forwarder.reservation.submission import shadow_id
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.throttle import Breaker, BreakerState, Throttles
-from forwarder.worker.push_context import Health, HealthSignal
+from forwarder.worker.push.run import Health, HealthSignal
 from tests.support.memory.clock import ManualClock
 
 

@@ -14,7 +14,7 @@ from forwarder.process.shares import TokenBucket
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.rate_budget import Budgets, RateBudget
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.push_context import NOT_ATTEMPTED
+from forwarder.worker.push.run import NOT_ATTEMPTED
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.pushes import Pushes

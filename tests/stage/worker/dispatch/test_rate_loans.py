@@ -19,7 +19,7 @@ from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.rate_budget import Loans
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.push_context import Health, HealthSignal, PushContext
+from forwarder.worker.push.run import Health, HealthSignal, PushContext
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.works import account, work
 

@@ -11,7 +11,7 @@ from forwarder.reservation.evidence import UNKNOWN_TARGET
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status
 from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work, with_attempt
 from forwarder.worker.outcome.policy import after_fault
-from forwarder.worker.push_context import PushContext
+from forwarder.worker.push.run import PushContext
 from tests.support.worker.works import NOW, account, carried, work
 
 FAULT = Fault("err_1", Where.PUSH, ValueError())

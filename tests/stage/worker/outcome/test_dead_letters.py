@@ -9,14 +9,13 @@ from pydantic_core import from_json, to_json
 
 import forwarder
 from forwarder.process.clock import iso
-from forwarder.reservation.failures import FAILURE_CLASSES
-from forwarder.reservation.outcome import Deferred, Status
+from forwarder.reservation.outcome import FAILURE_CLASSES, Deferred, Status
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import DeadLetter, with_attempt
 from forwarder.tenancy.cards import GONE
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision, replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Headers, Message, Topics
-from forwarder.worker.outcome.outbox import DeadLetterWriter, letter_message
+from forwarder.worker.outcome.recorder import DeadLetterWriter, letter_message
 from tests.support.cases import for_each
 from tests.support.store.stored import final
 from tests.support.worker.works import NOW, work

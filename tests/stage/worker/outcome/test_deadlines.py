@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.reservation.failures import FAILURE_CLASS
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import FAILURE_CLASS, Status
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.port import SubmissionQuery
@@ -22,8 +21,7 @@ from forwarder.topics.signing import EVENT_ID
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.due import DeadlineKeeper
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.outbox import DeadLetterWriter, OutboxPublisher
-from forwarder.worker.outcome.recorder import OutcomeRecorder
+from forwarder.worker.outcome.recorder import DeadLetterWriter, OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
 from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock, settle

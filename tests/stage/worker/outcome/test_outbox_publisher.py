@@ -11,14 +11,14 @@ import pytest
 
 from forwarder.observability.metrics import registry
 from forwarder.process.clock import Clock, SystemClock
-from forwarder.reservation.failures import FAILURE_CLASS
+from forwarder.reservation.outcome import FAILURE_CLASS
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.record import ResultEvent
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.submissions.port import DeadLetter, OutboxEvent
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.port import MAX_MESSAGE_BYTES, Topics
-from forwarder.worker.outcome.outbox import OutboxPublisher
+from forwarder.worker.outcome.recorder import OutboxPublisher
 from forwarder.worker.parts import WorkerSettings
 from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock

@@ -11,7 +11,7 @@ from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome,
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import Ended, PmsReservation, Postponed, Work, with_attempt
 from forwarder.worker.outcome.policy import LAST_CALL, LOOKED_FOR, decide
-from forwarder.worker.push_context import PushContext
+from forwarder.worker.push.run import PushContext
 from tests.support.worker.works import NOW, account, doubtful, work
 
 MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})

@@ -29,11 +29,10 @@ from forwarder.store.submissions.port import (
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.outbox import DeadLetterWriter, OutboxPublisher
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.outcome.recorder import OutcomeRecorder
+from forwarder.worker.outcome.recorder import DeadLetterWriter, OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
-from forwarder.worker.push_context import PushContext
+from forwarder.worker.push.run import PushContext
 from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog

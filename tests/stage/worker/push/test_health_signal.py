@@ -17,7 +17,7 @@ from forwarder.pms.port import (
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, describe
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import Attempt, Work
-from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, PushContext, health_signal
+from forwarder.worker.push.run import NOT_ATTEMPTED, Health, HealthSignal, PushContext, health_signal
 from tests.support.cases import for_each
 from tests.support.pms.httpx_transport import failure_of
 from tests.support.worker.works import NOW, account, work

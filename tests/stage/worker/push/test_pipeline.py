@@ -1,5 +1,6 @@
 """A push shows what the PMS is like as soon as that has answered; what the push came to is recorded on its own."""
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
@@ -8,6 +9,7 @@ from typing import cast
 import pytest
 
 from forwarder.process.containment import Fault, Where
+from forwarder.process.loops import cancel_all
 from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status, describe
 from forwarder.store.submissions.port import Attempt, Ended, Postponed, StoreUnavailable, Work
@@ -19,7 +21,7 @@ from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.push import pipeline
 from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher
-from forwarder.worker.push_context import (
+from forwarder.worker.push.run import (
     NOT_ATTEMPTED,
     Health,
     HealthSignal,
@@ -229,3 +231,21 @@ async def test_a_push_that_ends_while_the_store_is_away_leaves_no_mark_as_if_its
     worker.store_away, worker.lease_lasts = 3, lease_lasts
     await worker.run(row=replace(WORK, takeovers=9))
     assert worker.suspected == ([] if lease_lasts else [WORK.id])
+
+
+async def test_a_worker_that_is_stopped_does_not_wait_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease may last for most of a minute."""
+    monkeypatch.setattr(pipeline, "CLEAR_AGAIN_SECONDS", 0.0)
+    worker, under_way = _Worker(Confirmed("7")), asyncio.Event()
+    worker.store_away = 3
+
+    async def hangs(_push: PushContext) -> None:
+        under_way.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(worker, "push", hangs)
+    pushing = asyncio.create_task(worker.run(row=replace(WORK, takeovers=9)))
+    await under_way.wait()
+    await cancel_all([pushing])
+    assert pushing.cancelled()
+    assert worker.store_away == 2, "it tried once"

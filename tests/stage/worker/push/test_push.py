@@ -11,12 +11,12 @@ from forwarder.pms.port import LEASE_LOST, LOOKS_ALIKE, Capabilities
 from forwarder.reservation.evidence import UNKNOWN_TARGET, LookUp, Park, SendAgain, Target
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.reference import ReferenceForm
 from forwarder.reservation.request import SealedCard
+from forwarder.reservation.submission import ReferenceForm
 from forwarder.store.submissions.port import Ended, Work
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push.pusher import Timing
-from forwarder.worker.push_context import CancelledMeanwhile, LeaseLost, too_late
+from forwarder.worker.parts import WorkerSettings
+from forwarder.worker.push.run import CancelledMeanwhile, LeaseLost, too_late
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.scripted_pms import (
@@ -215,7 +215,7 @@ async def test_what_the_pms_gave_an_id_is_looked_up_with_it() -> None:
 
 async def test_what_can_only_be_repeated_waits_for_the_push_to_time_out() -> None:
     clock = ManualClock()
-    pusher, row = pusher_to(ScriptedPms(ONLY_KEY), clock=clock, timing=Timing(30.0, 120.0)), work(possibly_sent=True)
+    pusher, row = pusher_to(ScriptedPms(ONLY_KEY), clock=clock, settings=WorkerSettings()), work(possibly_sent=True)
     assert pusher.seconds_to_wait(account(), row) == 30.0
     await clock.advance(20.0)
     assert pusher.seconds_to_wait(account(), row) == 10.0
@@ -403,7 +403,7 @@ def _whole_property(row: Work) -> Work:
 async def test_the_next_look_up_counts_from_the_last_open_push() -> None:
     clock = ManualClock()
     pms = ScriptedPms(FIND, LATER, Absent(), UNSURE)
-    pusher = pusher_to(pms, clock=clock, timing=Timing(30.0, 120.0))
+    pusher = pusher_to(pms, clock=clock, settings=WorkerSettings())
     row = work(possibly_sent=True)
     assert pusher.seconds_to_wait(account(), row) == 30.0
     await clock.advance(50.0)
@@ -417,7 +417,7 @@ async def test_the_next_look_up_counts_from_the_last_open_push() -> None:
 
 async def test_what_is_not_shown_says_how_often_it_was_looked_up() -> None:
     clock = ManualClock()
-    pusher = pusher_to(ScriptedPms(FIND, Absent()), clock=clock, timing=Timing(30.0, 120.0))
+    pusher = pusher_to(ScriptedPms(FIND, Absent()), clock=clock, settings=WorkerSettings())
     row = replace(work(), evidence=doubtful().after(UNSURE, carried(), "2027-01-01T00:00:00.000Z"))
     pusher.seconds_to_wait(account(), row)
     await clock.advance(40.0)

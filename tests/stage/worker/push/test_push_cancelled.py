@@ -26,7 +26,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.submissions.port import Attempt, Ended, NotedCancellation, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push_context import NOT_ATTEMPTED, Health, LeaseLost, PushContext, health_signal, too_late
+from forwarder.worker.push.run import NOT_ATTEMPTED, Health, LeaseLost, PushContext, health_signal, too_late
 from tests.support.cases import for_each
 from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, Answer, ScriptedPms, push_by, pusher_to
 from tests.support.worker.works import BASE_URL, NOW, account, doubtful, submission, work

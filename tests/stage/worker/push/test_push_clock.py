@@ -6,7 +6,7 @@ import pytest
 
 from forwarder.reservation.outcome import InDoubt
 from forwarder.store.submissions.port import Work
-from forwarder.worker.push_context import PushClock
+from forwarder.worker.push.run import PushClock
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import carried, doubtful, work
 
@@ -72,7 +72,7 @@ async def test_what_is_settled_is_forgotten(pushes: PushClock, clock: ManualCloc
 async def test_of_very_many_the_oldest_are_forgotten_and_wait_once_more(
     pushes: PushClock, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forwarder.worker.push_context._MAX_REMEMBERED", 2)
+    monkeypatch.setattr("forwarder.worker.push.run._MAX_REMEMBERED", 2)
     rows = [unsure(number) for number in (1, 2, 3)]
     assert [pushes.seconds(row) for row in rows] == [0.0] * 3
     await clock.advance(30.0)
