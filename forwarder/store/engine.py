@@ -223,12 +223,12 @@ async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
 
 async def _asked(connection: asyncpg.Connection, query: str) -> Any:
     """The value that a new connection responds with. One that does not is closed: its pool would leave it open, and the server
-    would go on with the query. Raises ConnectionError, as for every lost connection, if it broke unnoticed."""
+    would go on with the query. Raises ConnectionError, as for every lost connection, if it broke."""
     try:
         return await connection.fetchval(query)
     except BaseException as error:
         connection.terminate()
-        if broke(error):
+        if broke(error) or isinstance(error, asyncpg.PostgresConnectionError):
             raise ConnectionError(f"the connection broke: {error}") from error
         raise
 

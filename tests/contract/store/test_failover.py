@@ -9,7 +9,7 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.database import Database, StoreFull
-from forwarder.store.engine import identity_of, open_engine
+from forwarder.store.engine import IDENTITY, identity_of, open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
@@ -255,6 +255,27 @@ async def test_a_connection_that_broke_unnoticed_is_an_outage(own_url: str, engi
             await ask
     event.remove(*listening)
     assert (await Database(engine).read(text("SELECT 1 AS one")))[0].one == 1
+
+
+async def test_a_new_connection_that_breaks_before_it_is_identified_is_an_outage(
+    own_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetchval = asyncpg.Connection.fetchval
+
+    async def cut(connection: asyncpg.Connection, query: str) -> object:
+        if query == IDENTITY:
+            raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+        return await fetchval(connection, query)
+
+    engine = open_engine(own_url)
+    monkeypatch.setattr(asyncpg.Connection, "fetchval", cut)
+    for ask, outage in (
+        (Database(engine).read(text("SELECT 1")), StoreUnavailable),
+        (TenancyAdmin(engine).workspaces(), TenancyUnavailable),
+    ):
+        with pytest.raises(outage, match="closed in the middle"):
+            await ask
+    await engine.dispose()
 
 
 @pytest.mark.parametrize("sqlstate", ["53100", "58030"])
