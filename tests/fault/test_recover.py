@@ -88,6 +88,16 @@ class Loss:
             while not await condition():
                 await asyncio.sleep(0.02)
 
+    async def until_committed(self) -> None:
+        """Pushes begin before the offset of their message is committed, and a recovery leaves out what comes after it."""
+
+        async def committed() -> bool:
+            async with self.house.log.admin() as admin:
+                lag = await admin.lag(self.house.topics.requests, group=HOUSE_SETTINGS.group)
+            return not any(each.messages for each in lag)
+
+        await self.until(committed)
+
     async def rows(self) -> Mapping[str, tuple[Any, ...]]:
         columns = reservations.c
         found = select(
@@ -376,6 +386,7 @@ async def unanswered(loss: Loss, **fields: Any) -> Submission:
         return one.request_id in loss.house.pmss.unanswered
 
     await loss.until(made)
+    await loss.until_committed()
     return one
 
 
@@ -533,6 +544,7 @@ async def lost_after_work(loss: Loss) -> None:
             return len(house.pmss.unanswered) == len(unanswered)
 
         await loss.until(made)
+        await loss.until_committed()
     house.pmss.silent.clear()
     await loss.lose()
 
