@@ -142,11 +142,11 @@ class PushPipeline:
 
     async def _clear_suspect(self, work_id: int) -> None:
         """Waits for the store while the lease lasts: a mark that stays counts as a death. Once cancelled, tries only once."""
-        task = asyncio.current_task()
         while True:
             try:
                 return await self.recorder.clear_suspects([work_id])
             except StoreUnavailable as error:
+                task = asyncio.current_task()
                 if not self.lease.held() or (task is not None and task.cancelling()):
                     _log.warning("push.still_suspected", reservation_id=work_id, error=str(error))
                     return None
