@@ -150,7 +150,7 @@ async def test_topics_are_made_anew_under_a_store_that_stayed(running: Deploymen
     assert (made["made"], made["duplicates"]["surplus"]) == (6, 0)
     said = await Typed(running, "recover", "--topics-lost").done()
     assert said.code == 0, said.err
-    assert "is lost" in said.out
+    assert "are lost" in said.out
     assert await _failed(running, until=False) == []
 
 
