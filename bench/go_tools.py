@@ -19,8 +19,8 @@ _TOOLS = ("pms", "goref")
 
 @dataclass(frozen=True, slots=True)
 class GoTools:
-    """The programs, built. `tables`: what creates goref's tables. `bento`: its binary, which was built by somebody else, if any;
-    its configurations are in `sources`."""
+    """The programs, built. `tables`: what creates goref's tables. `bento`: its binary, built elsewhere, if it takes part; its
+    configurations are in `sources`."""
 
     pms: Path
     goref: Path
@@ -30,7 +30,9 @@ class GoTools:
 
     @classmethod
     def build(cls, sources: Path, into: Path, bento: Path | None = None) -> "GoTools":
-        """Raises `Unavailable` where there is no Go, or no such tool in `sources`; `CommandFailed` where one does not compile."""
+        """Raises `Unavailable` where there is no Go, or no such tool or file; `CommandFailed` where one does not compile."""
+        if bento is not None and not bento.is_file():
+            raise Unavailable(f"{bento} is no file: --bento takes Bento's binary")
         go = shutil.which("go")
         if go is None:
             raise Unavailable("Go is not installed")

@@ -124,7 +124,7 @@ class Backend:
         return MessageSigner(await shared_key(self.engine, "message-key"))
 
     async def has_our_keys(self) -> bool:
-        """Whether the database still has the keys that this process works with: a database that was created anew, instead of being
+        """Whether the database still has the keys that this process works with: a database that was recreated, instead of being
         restored, has others. True if it cannot be asked, or has none yet."""
         try:
             now = await shared_keys(self.engine)

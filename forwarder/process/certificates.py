@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-ENDS_SOON: Final = timedelta(days=14)  # Operators are told of certificates and API keys that end sooner
+ENDS_SOON: Final = timedelta(days=14)  # Operators see a warning for certificates and API keys that end sooner
 _VALIDITY: Final = re.compile(
     rb"\x30.(?:\x17\x0d\d{12}Z|\x18\x0f\d{14}Z)(?:\x17\x0d(?P<short>\d{12}Z)|\x18\x0f(?P<long>\d{14}Z))", re.DOTALL
 )

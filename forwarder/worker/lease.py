@@ -41,7 +41,7 @@ _LOOK_SECONDS: Final = 5.0
 _LOOKED_AT: Final = 1_000  # messages of each partition: another worker may have lost more than this one
 _CLOCKS_APART_SECONDS: Final = 5.0
 _NO_RECOVERY: Final = frozenset({"recoveries", "keys"})
-"""Where one has begun already, or the database was created anew: there is nothing to bring up to date."""
+"""Where one has begun already, or the database was recreated: there is nothing to bring up to date."""
 
 _log = structlog.get_logger(__name__)
 

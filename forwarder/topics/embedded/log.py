@@ -96,7 +96,7 @@ class EmbeddedLog:
 
 
 class _FileThread:
-    """One connection to the file and the thread that uses it. Opens the file when it is needed, and anew after an error."""
+    """One connection to the file and the thread that uses it. Opens the file when it is needed, and again after an error."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
