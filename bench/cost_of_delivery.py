@@ -52,9 +52,9 @@ from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import Keyring, Secret, with_credential
 from forwarder.tenancy.sql.secrets import SealingKeys
+from forwarder.topics.codec import MessageSigner
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
-from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards import CardParts
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker

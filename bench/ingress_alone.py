@@ -22,10 +22,10 @@ from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, new_token, token_hash
 from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
+from forwarder.topics.codec import MessageSigner
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, Publisher
 from forwarder.topics.port import Message as Published
-from forwarder.topics.signing import MessageSigner
 from tests.support.memory.audit import memory_audit
 
 POST_PATH: Final = "/api/v1/vrs/reservations/booking-engine"

@@ -31,10 +31,10 @@ from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.database import SharedKey, shared_key, shared_keys
 from forwarder.tenancy.sql.directory import SqlDirectory
 from forwarder.tenancy.sql.secrets import SealingKeys, SqlSecrets
+from forwarder.topics.codec import MessageSigner
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
-from forwarder.topics.signing import MessageSigner
 from forwarder.topics.traced import TracedLog
 
 _LOG_FILE = "log.sqlite3"

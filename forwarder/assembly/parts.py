@@ -11,7 +11,7 @@ from forwarder.store.retention import Purger
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.repairs import Places, StoreRecovery
 from forwarder.tenancy.sql.endpoints import Endpoints
-from forwarder.topics.signing import MessageSigner
+from forwarder.topics.codec import MessageSigner
 from forwarder.webhooks.addresses import ResolvedTargets
 
 

@@ -24,8 +24,8 @@ from forwarder.process.supervision import Stop
 from forwarder.settings import BadSettings, Settings
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.topics.codec import MessageSigner
 from forwarder.topics.port import LogUnavailable
-from forwarder.topics.signing import MessageSigner
 
 AWAY_SECONDS: Final = 5.0
 """How long a page waits for Kafka or the database before it shows the rest."""

@@ -14,9 +14,9 @@ from forwarder.tenancy.access import Access
 from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account
+from forwarder.topics.codec import MessageSigner
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
-from forwarder.topics.signing import MessageSigner
 
 if TYPE_CHECKING:
     from forwarder.store.lists.reader import Reader

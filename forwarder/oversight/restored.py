@@ -12,9 +12,9 @@ from forwarder.reservation.parsing import moment, whole_number
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.submission import Submission
 from forwarder.topics import codec
+from forwarder.topics.codec import MessageSigner
 from forwarder.topics.port import ConsumedMessage, Log, Topics
 from forwarder.topics.reading import read_last, read_to_end
-from forwarder.topics.signing import MessageSigner
 
 if TYPE_CHECKING:
     from forwarder.store.submissions.repairs import StoreRecovery

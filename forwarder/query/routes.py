@@ -291,7 +291,7 @@ class Queries:
                 left = end - clock.monotonic()
                 if seen.is_news(if_none_match) or left <= 0:
                     return seen, True
-                if expected is None or not outcomes.following:
+                if expected is None or not outcomes.following.is_set():
                     return seen, False
                 if awaited != (seen.duplicate_of or request_id):
                     continue  # the read has shown that it is a duplicate: wait for the original

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, assert_never
 
 import structlog
+from msgspec import convert
 from pydantic_core import to_json
 
 from forwarder.observability.metrics import UNREADABLE_RESULTS, WAITING
@@ -17,18 +19,11 @@ from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import Outage, first_of, forever
 from forwarder.process.shares import Shares
 from forwarder.reservation.outcome import Status
-from forwarder.topics.codec import Undecodable, decode_data, header, is_conflict, is_duplicate, subject
-from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Tail
+from forwarder.topics import codec
+from forwarder.topics.codec import Undecodable, decode_data, header, subject
+from forwarder.topics.port import LogUnavailable, Message, Tail
 
-_BATCH = 1_000
-_RECEIVE_SECONDS = 1.0
-_PAUSE_SECONDS = 0.5
-_PLACE_BYTES = 8 * 1024
-_LINGER_SECONDS = (
-    5.0  # how long the tail runs on after the last waiter left: a few callers need not restart it each time
-)
-_START_SECONDS = 2.0  # how long the first waiter waits for the tail to start before its submission is published anyway
-_ERROR_STATUSES = range(400, 600)
+_LINGER_SECONDS = 5.0  # after the last waiter left the tail runs on: a few callers need not restart it each time
 _log = structlog.get_logger()
 
 
@@ -103,13 +98,9 @@ class OutcomeListener:
         self._waiting: dict[str, list[OutcomeWaiter]] = {}
         self._last_leave = float("-inf")
         self._wanted = asyncio.Event()
-        self._following = asyncio.Event()
+        self.following = asyncio.Event()
+        """Set while the tail is at the end of the topic: it will see events published from now on."""
         self._running = False
-
-    @property
-    def following(self) -> bool:
-        """Whether the tail is at the end of the topic: it will see events published from now on."""
-        return self._following.is_set()
 
     async def run(self) -> None:
         """Follows the topic while there are waiters, until cancelled. Then all waiters return at once, without an outcome."""
@@ -120,15 +111,15 @@ class OutcomeListener:
             try:
                 await self._follow()
             except BaseException:
-                self._following.clear()
+                self.following.clear()
                 raise
 
         try:
             await forever(step, name=Where.WAITERS, clock=self._clock, outages=(), outage=self._faults)
         finally:
             self._running = False
-            self._following.set()
-            for waiter in [waiter for waiters in self._waiting.values() for waiter in waiters]:
+            self.following.set()
+            for waiter in chain(*self._waiting.values()):
                 if not waiter.heard.done():
                     waiter.heard.set_result(None)
 
@@ -146,7 +137,7 @@ class OutcomeListener:
         body, the one with `fingerprint`, conflicts with an earlier one; the block publishes the submission. None if waiting is
         impossible now, or `party` has used up its share of waiters. `size`: bytes kept in memory meanwhile; each 8 KiB count as
         one more waiter."""
-        places = 1 + size // _PLACE_BYTES
+        places = 1 + size // (8 * 1024)
         if not self._running or not self.places.take(party, places):
             yield None
             return
@@ -154,9 +145,10 @@ class OutcomeListener:
         self._waiting.setdefault(request_id, []).append(waiter)
         WAITING.inc()
         try:
-            if not self._following.is_set():
+            if not self.following.is_set():
                 self._wanted.set()
-                await first_of(self._following.wait(), self._clock.sleep(_START_SECONDS))
+                # If it takes longer, the submission is published anyway.
+                await first_of(self.following.wait(), self._clock.sleep(2.0))
             yield waiter
         finally:
             waiters = self._waiting[request_id]
@@ -168,63 +160,51 @@ class OutcomeListener:
             self.places.give_back(party, places)
 
     async def _follow(self) -> None:
-        try:
-            await self._tail.seek_to_end()
-        except LogUnavailable as error:
-            await self._pause(error)
-            return
-        self._outage.over()
-        self._following.set()
-        while self._waiting or self._clock.monotonic() - self._last_leave < _LINGER_SECONDS:
+        while (
+            not self.following.is_set() or self._waiting or self._clock.monotonic() - self._last_leave < _LINGER_SECONDS
+        ):
             try:
-                messages = await self._tail.receive(max_messages=_BATCH, wait_seconds=_RECEIVE_SECONDS)
+                if not self.following.is_set():
+                    await self._tail.seek_to_end()
+                    self.following.set()
+                messages = await self._tail.receive(max_messages=1_000, wait_seconds=1.0)
             except LogUnavailable as error:
-                await self._pause(error)
+                self._outage.failed(error)
+                await self._clock.sleep(0.5)  # shorter than other outage pauses: callers are waiting
                 continue
             self._outage.over()
             self._faults.over()
-            for message in messages:
+            for found in messages:
                 try:
-                    self._dispatch(message)
+                    if waiters := self._waiting.get(subject(found.message.headers) or ""):
+                        event = _decode(found.message)
+                        for waiter in waiters:
+                            if waiter.wants(event) and not waiter.heard.done():
+                                waiter.heard.set_result(event)
+                except (Undecodable, KeyError, TypeError, ValueError):
+                    UNREADABLE_RESULTS.labels("waiters").inc()
+                    _log.warning(
+                        "outcome.undecodable", topic=found.topic, partition=found.partition, offset=found.offset
+                    )
                 except FAULTS as error:  # the other events are still dispatched
                     UNREADABLE_RESULTS.labels("waiters").inc()
-                    contained(Where.WAITERS, error, partition=message.partition, offset=message.offset)
+                    contained(Where.WAITERS, error, partition=found.partition, offset=found.offset)
         # No await since that check: the next waiter starts the tail again.
-        self._following.clear()
+        self.following.clear()
         self._wanted.clear()
-
-    async def _pause(self, error: LogUnavailable) -> None:
-        self._outage.failed(error)
-        # Shorter than other outage pauses: callers are waiting.
-        await self._clock.sleep(_PAUSE_SECONDS)
-
-    def _dispatch(self, found: ConsumedMessage) -> None:
-        waiters = self._waiting.get(subject(found.message.headers) or "")
-        if waiters is None:
-            return
-        try:
-            event = _decode(found.message)
-        except (Undecodable, KeyError, TypeError, ValueError):
-            UNREADABLE_RESULTS.labels("waiters").inc()
-            _log.warning("outcome.undecodable", topic=found.topic, partition=found.partition, offset=found.offset)
-            return
-        for waiter in waiters:
-            if waiter.wants(event) and not waiter.heard.done():
-                waiter.heard.set_result(event)
 
 
 def _decode(message: Message) -> Heard:
     """The event in `message`, with everything validated that responses use."""
     data = decode_data(message)
-    if is_duplicate(message):
-        return DuplicateOf(_text(data["duplicateOf"]))
-    if is_conflict(message):
-        return ConflictingBody(_text(data["fingerprint"]))
+    match header(message.headers, "ce_type"):
+        case codec.DUPLICATE:
+            return DuplicateOf(convert(data["duplicateOf"], str))
+        case codec.CONFLICT:
+            return ConflictingBody(convert(data["fingerprint"], str))
     status, record, cancellation = Status(data["status"]), data["reservation"], data.get("cancellation")
-    if not isinstance(record, dict) or not isinstance(cancellation, dict | None):
-        raise TypeError("a record is a JSON object, and so is a cancellation")
-    if type(record["id"]) is not int:
-        raise TypeError("a reservation's id is a number")
+    if not (isinstance(record, dict) and isinstance(cancellation, dict | None) and type(record["id"]) is int):
+        raise TypeError("a record with its id is a JSON object, and so is a cancellation")
     _require_problem(record.get("problem"))
     if cancellation is not None:
         _require_problem(cancellation.get("problem"), optional=status is Status.CANCELLED)
@@ -234,15 +214,7 @@ def _decode(message: Message) -> Heard:
     return OutcomeEvent(status, record["id"], text, record.get("problem"), cancellation, int(revision), similar_to)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a text")
-    return value
-
-
 def _require_problem(problem: object, *, optional: bool = True) -> None:
-    if problem is None and optional:
-        return
     status = problem.get("status") if isinstance(problem, dict) else None
-    if type(status) is not int or status not in _ERROR_STATUSES:
+    if not (problem is None and optional) and (type(status) is not int or status not in range(400, 600)):
         raise TypeError("a problem is a JSON object with an HTTP status")

@@ -1,12 +1,11 @@
-"""Shared by the publishers of all backends: the partition of a key, and whether publishing failed recently. No I/O."""
+"""Shared by the publishers of all backends: the partition of a key, and whether publishing failed recently."""
 
 import asyncio
+import math
 from functools import lru_cache
 
 from aiokafka.partitioner import murmur2
 
-_SIGN_BIT_OFF = 0x7FFFFFFF
-_KEYS_CACHED = 16_384  # murmur2 is pure Python, and the keys of properties repeat
 _FAILURE_SECONDS = 5.0
 
 
@@ -16,10 +15,9 @@ def partition_of(key: bytes, partitions: int, chosen: int | None = None) -> int:
     return chosen if chosen is not None and chosen < partitions else _positive_hash(key) % partitions
 
 
-@lru_cache(maxsize=_KEYS_CACHED)
+@lru_cache(maxsize=16_384)  # murmur2 is pure Python, and the keys of properties repeat
 def _positive_hash(key: bytes) -> int:
-    hashed: int = murmur2(key)
-    return hashed & _SIGN_BIT_OFF
+    return int(murmur2(key)) & 0x7FFFFFFF
 
 
 class RecentFailure:
@@ -27,13 +25,10 @@ class RecentFailure:
     and could never show that it works again."""
 
     def __init__(self) -> None:
-        self._failed_at: float | None = None
+        self._failed_at = -math.inf
 
-    def record_failure(self) -> None:
-        self._failed_at = asyncio.get_running_loop().time()
-
-    def record_success(self) -> None:
-        self._failed_at = None
+    def record(self, *, failed: bool) -> None:
+        self._failed_at = asyncio.get_running_loop().time() if failed else -math.inf
 
     def recent(self) -> bool:
-        return self._failed_at is not None and asyncio.get_running_loop().time() - self._failed_at < _FAILURE_SECONDS
+        return asyncio.get_running_loop().time() - self._failed_at < _FAILURE_SECONDS

@@ -5,9 +5,7 @@ from datetime import datetime
 
 from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Tail, TopicAdmin
 
-_BATCH = 500
-_WAIT_SECONDS = 0.5
-_MAX_EMPTY_READS = 60  # in a row, of `_WAIT_SECONDS` each
+_MAX_EMPTY_READS = 60  # in a row, of half a second each
 
 
 async def read_to_end(
@@ -55,7 +53,7 @@ async def _until(
     """The messages of `tail` before `ends`, in the partitions that these name."""
     left, empty_reads = dict(ends), 0
     while left:
-        batch = await tail.receive(max_messages=_BATCH, wait_seconds=_WAIT_SECONDS)
+        batch = await tail.receive(max_messages=500, wait_seconds=0.5)
         empty_reads = 0 if batch else empty_reads + 1
         if empty_reads == _MAX_EMPTY_READS:
             raise LogUnavailable(f"{topic}: the last messages of {len(left)} of its partitions did not come")

@@ -16,9 +16,7 @@ class TracedLog:
     """`log` with spans. `system`: `kafka` or `embedded`."""
 
     def __init__(self, log: port.Log, tracer: Tracer, system: str) -> None:
-        self._log = log
-        self._tracer = tracer
-        self._system = system
+        self._log, self._tracer, self._system = log, tracer, system
 
     @asynccontextmanager
     async def publisher(self) -> AsyncIterator[port.Publisher]:
@@ -47,9 +45,7 @@ class TracedPublisher:
     """Sends messages without a trace unchanged: they belong to no traced request."""
 
     def __init__(self, publisher: port.Publisher, tracer: Tracer, system: str) -> None:
-        self._publisher = publisher
-        self._tracer = tracer
-        self._system = system
+        self._publisher, self._tracer, self._system = publisher, tracer, system
 
     def partition(self, topic: str, key: str) -> int | None:
         return self._publisher.partition(topic, key)
@@ -78,10 +74,7 @@ class TracedConsumer:
     """A consumer with a span for each message, from its receipt to its commit."""
 
     def __init__(self, consumer: port.Consumer, tracer: Tracer, system: str, group: str) -> None:
-        self._consumer = consumer
-        self._tracer = tracer
-        self._system = system
-        self._group = group
+        self._consumer, self._tracer, self._system, self._group = consumer, tracer, system, group
         self._open: dict[tuple[int, int], Span] = {}
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
@@ -120,12 +113,8 @@ class TracedConsumer:
 
 
 def _attributes(system: str, operation: str, topic: str) -> dict[str, str | int]:
-    return {
-        "messaging.system": system,
-        "messaging.operation.type": operation,
-        "messaging.operation.name": operation,
-        "messaging.destination.name": topic,
-    }
+    named = {"messaging.operation.type": operation, "messaging.operation.name": operation}
+    return {"messaging.system": system, **named, "messaging.destination.name": topic}
 
 
 def _named(headers: port.Headers) -> dict[str, str | int]:

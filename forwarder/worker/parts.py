@@ -8,8 +8,8 @@ from forwarder.pms.port import PmsDirectory
 from forwarder.process.clock import Clock
 from forwarder.process.shares import Lender
 from forwarder.tenancy.port import Directory, Unsealer
+from forwarder.topics.codec import MessageSigner
 from forwarder.topics.port import Log, Publisher, Topics
-from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards import CardParts
 
 if TYPE_CHECKING:

@@ -44,10 +44,10 @@ from forwarder.tenancy.port import ALL_SCOPES, Account, ApiKey, Sealer, TenancyU
 from forwarder.tenancy.sealing import of_credential, with_credential
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import CacheTimes
-from forwarder.topics.codec import decode_data, header, is_conflict, is_duplicate, is_outcome, subject
+from forwarder.topics import codec
+from forwarder.topics.codec import MessageSigner, decode_data, header, is_outcome, subject
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Log, LogUnavailable, Message
-from forwarder.topics.signing import MessageSigner
 from forwarder.worker.parts import GROUP, WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
 from tests.net.log import NetLog, NetProcessLog
@@ -457,7 +457,7 @@ class World:
             data = decode_data(message)
             self.record.events.append(Event(self.now, request_id, int(revision), kind.split(".")[1], data))
             self.say(f"event {kind.split('.')[1]} of {short(request_id)}")
-        elif is_duplicate(message) or is_conflict(message):
+        elif kind in {codec.DUPLICATE, codec.CONFLICT}:
             named = subject(message.headers) or ""
             self.record.events.append(Event(self.now, named, 0, kind.split(".")[1], decode_data(message)))
 

@@ -11,6 +11,7 @@ from forwarder.reservation.cancellation import CancellationRequest, Cancellation
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent, result_data
 from forwarder.topics.codec import (
+    MessageSigner,
     encode_cancellation,
     encode_conflict,
     encode_duplicate,
@@ -18,7 +19,6 @@ from forwarder.topics.codec import (
     encode_submission,
 )
 from forwarder.topics.port import Message
-from forwarder.topics.signing import MessageSigner
 from tools.contracts import examples
 
 _SIGNER: Final = MessageSigner(b"a key of examples alone")

@@ -24,9 +24,8 @@ from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionQuery, SubmissionSummary
 from forwarder.store.submissions.repairs import Repairs
-from forwarder.topics.codec import encode_cancellation
+from forwarder.topics.codec import MessageSigner, encode_cancellation
 from forwarder.topics.port import Publisher
-from forwarder.topics.signing import MessageSigner
 
 _AT_ONCE: Final = 200
 _NAMED: Final = 50  # how many request ids an audit entry names

@@ -17,10 +17,9 @@ from forwarder.operate.output import Failed, Shown, WrongUsage, fields_of, json_
 from forwarder.reservation.outcome import FAILURE_CLASS, FAILURE_CLASSES, FORGED, SET_ASIDE, UNDECODABLE
 from forwarder.reservation.parsing import whole_number
 from forwarder.store.lists.overview import FailedState, Overview
-from forwarder.topics.codec import CUT, Undecodable, decode_data, header, replayed
+from forwarder.topics.codec import CUT, EVENT_ID, Undecodable, decode_data, header, replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message, moment_of
 from forwarder.topics.reading import read_to_end
-from forwarder.topics.signing import EVENT_ID
 
 _QUERY_SIZE = 1000
 _DIGITS = 9  # of a number that one of ours wrote

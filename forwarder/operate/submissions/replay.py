@@ -20,9 +20,8 @@ from forwarder.process.clock import Clock
 from forwarder.process.loops import first_of
 from forwarder.reservation.outcome import UNDECODABLE
 from forwarder.store.audit import AuditResult
-from forwarder.topics.codec import replayed
+from forwarder.topics.codec import MessageSigner, replayed
 from forwarder.topics.port import LogUnavailable, Message, Publisher
-from forwarder.topics.signing import MessageSigner
 
 _STEPS_A_SECOND = 10  # how often letters are published; those of one step are published together
 

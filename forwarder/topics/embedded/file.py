@@ -7,7 +7,7 @@ Blocks: called from threads of the log. Uses the file, and lock files next to it
 import fcntl
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO, Final, TypeVar
 from urllib.parse import quote
@@ -18,9 +18,6 @@ from forwarder.topics.publishing import partition_of
 
 T = TypeVar("T")
 _VERSION = 1
-_BUSY_SECONDS = 5.0
-_CHECKPOINT_PAGES = 4_000  # 16 MB: rare enough not to slow down a burst, often enough for a short recovery
-_PRUNE_BATCH = 500  # so few that no publisher has to wait for it
 _TABLES = (
     "create table topics (id integer primary key, name text not null unique, partitions integer not null)",
     # The offset of a partition's next message. Kept apart from the messages, so that deleting them never lowers it.
@@ -51,28 +48,24 @@ def open_file(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     with _lock_path(path, "open").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # SQLite does not wait if two processes turn on the write-ahead log at once
-        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
-        try:
+        connection = sqlite3.connect(path, timeout=5.0, isolation_level=None)
+        with ExitStack() as failed:
+            failed.callback(connection.close)
             connection.execute("pragma journal_mode = wal")
             connection.execute("pragma synchronous = full")
             connection.execute("pragma fullfsync = on")  # for macOS, where a sync does nothing without it
-            connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-            _create_tables(connection)
-        except BaseException:
-            connection.close()
-            raise
+            # 4,000 pages are 16 MB: rare enough not to slow down a burst, often enough for a short recovery.
+            connection.execute("pragma wal_autocheckpoint = 4000")
+            (version,) = connection.execute("pragma user_version").fetchone()
+            if version not in (0, _VERSION):
+                raise sqlite3.DatabaseError(f"the file is of version {version}; this program knows version {_VERSION}")
+            if version == 0:
+                with writing(connection):
+                    for table in _TABLES:
+                        connection.execute(table)
+                    connection.execute(f"pragma user_version = {_VERSION}")
+            failed.pop_all()
     return connection
-
-
-def _create_tables(connection: sqlite3.Connection) -> None:
-    (version,) = connection.execute("pragma user_version").fetchone()
-    if version not in (0, _VERSION):
-        raise sqlite3.DatabaseError(f"the file is of version {version}; this program knows version {_VERSION}")
-    if version == 0:
-        with writing(connection):
-            for table in _TABLES:
-                connection.execute(table)
-            connection.execute(f"pragma user_version = {_VERSION}")
 
 
 def query(path: Path, ask: Callable[[sqlite3.Connection], T]) -> T:
@@ -118,28 +111,23 @@ def create(connection: sqlite3.Connection, topic: str, partitions: int) -> bool:
     """Creates the topic unless it exists. Returns whether it did."""
     insert = "insert into topics (name, partitions) values (?, ?) on conflict do nothing"
     created = connection.execute(insert, (topic, partitions))
-    if created.rowcount:
-        places = [(created.lastrowid, each) for each in range(partitions)]
-        connection.executemany("insert into heads values (?, ?, 0)", places)
-    return bool(created.rowcount)
+    places = [(created.lastrowid, each) for each in range(partitions)] if created.rowcount else []
+    connection.executemany("insert into heads values (?, ?, 0)", places)
+    return bool(places)
 
 
 def append(connection: sqlite3.Connection, topic: str, messages: Sequence[Message], now_ms: int) -> None:
     """Appends to the topic, which exists."""
     topic_id, partitions = connection.execute("select id, partitions from topics where name = ?", (topic,)).fetchone()
-    ends = heads(connection, topic)
-    moved: dict[int, int] = {}
-    rows = []
+    ends, rows = heads(connection, topic), []
     for each in messages:
         partition = partition_of(each.key, partitions, each.partition)
-        offset = moved.get(partition, ends[partition])
-        moved[partition] = offset + 1
-        rows.append((topic_id, partition, offset, now_ms, each.key, each.value, port.headers_as_text(each.headers)))
+        headers = port.headers_as_text(each.headers)
+        rows.append((topic_id, partition, ends[partition], now_ms, each.key, each.value, headers))
+        ends[partition] += 1
     connection.executemany("insert into messages values (?, ?, ?, ?, ?, ?, ?)", rows)
-    connection.executemany(
-        "update heads set next_offset = ? where topic = ? and partition = ?",
-        [(end, topic_id, partition) for partition, end in moved.items()],
-    )
+    moved = {(ends[partition], topic_id, partition) for _, partition, *_ in rows}
+    connection.executemany("update heads set next_offset = ? where topic = ? and partition = ?", moved)
 
 
 def commit(connection: sqlite3.Connection, topic: str, group: str, offsets: Mapping[int, int]) -> None:
@@ -155,7 +143,7 @@ def commit(connection: sqlite3.Connection, topic: str, group: str, offsets: Mapp
 def prune(connection: sqlite3.Connection, before_ms: int) -> bool:
     """Deletes a few messages that are older, and that all groups have committed; a group counts from its first consumer on. Returns
     whether there may be more."""
-    room = _PRUNE_BATCH
+    room = 500  # so few that no publisher has to wait for it
     with writing(connection):
         for place in connection.execute("select topic, partition from heads").fetchall():
             (safe,) = connection.execute(

@@ -25,12 +25,9 @@ from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message
 from forwarder.topics.publishing import RecentFailure, partition_of
 
 T = TypeVar("T")
-_READY_SECONDS = 0.8
 _POLL_SECONDS = 0.05  # how soon messages published by another process are noticed
 _MAX_MESSAGES = 4_000  # in one transaction
 _IDLE_SECONDS = 60.0  # how often an idle writer checks whether to prune
-_PRUNE_INTERVAL_SECONDS = 600.0
-_PRUNING_SECONDS = 0.01  # for callers, between two steps of pruning
 _log = logging.getLogger(__name__)
 
 
@@ -181,7 +178,7 @@ class EmbeddedWriter:
             raise LogUnavailable(f"write to {self.path}: not synced within {limit:g} s") from error
 
     async def _run(self) -> None:
-        wait = _IDLE_SECONDS
+        wait, clock = _IDLE_SECONDS, self._log.clock
         while self._queue or not self._closing:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
@@ -195,7 +192,17 @@ class EmbeddedWriter:
                 self._queued.clear()
             if batch:
                 await self._write(batch)
-            wait = await self._prune()
+            wait = _IDLE_SECONDS
+            began_at = clock.monotonic()  # read first, so that messages that expire meanwhile are not put off
+            if began_at >= self.prune_at:
+                before_ms = int((clock.now() - self._log.retention).timestamp() * 1000)
+                try:
+                    if await self._file.run("prune", partial(file.prune, before_ms=before_ms)):
+                        wait = 0.01  # for callers, between two steps of pruning
+                    else:
+                        self.prune_at = began_at + 600.0
+                except LogUnavailable as unavailable:
+                    _log.warning("log.not_pruned", extra={"reason": str(unavailable)})
         await self._file.close()
 
     async def _write(self, batch: Sequence[_Pending]) -> None:
@@ -219,19 +226,6 @@ class EmbeddedWriter:
                 if not result.done():
                     result.set_result(value)
 
-    async def _prune(self) -> float:
-        """Prunes a little if it is due. Returns for how many seconds the writer may then wait."""
-        began_at = self._log.clock.monotonic()  # read first, so that messages that expire meanwhile are not put off
-        if began_at >= self.prune_at:
-            before_ms = int((self._log.clock.now() - self._log.retention).timestamp() * 1000)
-            try:
-                if await self._file.run("prune", partial(file.prune, before_ms=before_ms)):
-                    return _PRUNING_SECONDS
-                self.prune_at = began_at + _PRUNE_INTERVAL_SECONDS
-            except LogUnavailable as unavailable:
-                _log.warning("log.not_pruned", extra={"reason": str(unavailable)})
-        return _IDLE_SECONDS
-
 
 class EmbeddedPublisher:
     """See `port.Publisher`. Calls within one process share transactions, and so the time for a sync to disk."""
@@ -243,14 +237,13 @@ class EmbeddedPublisher:
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         refused = port.too_large(messages)
-        accepted = [each for index, each in enumerate(messages) if refused is None or index not in refused.sizes]
-        if accepted:
+        if accepted := [each for index, each in enumerate(messages) if refused is None or index not in refused.sizes]:
             try:
                 await self._writer.append(topic, accepted)
             except LogUnavailable:
-                self._failure.record_failure()
+                self._failure.record(failed=True)
                 raise
-            self._failure.record_success()
+            self._failure.record(failed=False)
         if refused is not None:
             raise refused
 
@@ -264,18 +257,16 @@ class EmbeddedPublisher:
     async def ready(self) -> bool:
         with suppress(LogUnavailable):
             if not self._failure.recent():
-                await self._writer.execute(lambda *_: None, within=_READY_SECONDS)
+                await self._writer.execute(lambda *_: None, within=0.8)
                 return True
         return False
 
 
-class EmbeddedReader:
-    """Reads every partition of a topic. One caller of `receive` at a time; it may be cancelled without losing a message.
-    Methods raise `LogUnavailable`."""
+class EmbeddedTail:
+    """See `port.Tail`. One caller of `receive` at a time; it may be cancelled without losing a message."""
 
     def __init__(self, topic: str, writer: EmbeddedWriter) -> None:
-        self.topic = topic
-        self.writer = writer
+        self.topic, self.writer = topic, writer
         self.file = _FileThread(writer.path, "embedded-log-reader")
         self._rotation = 0
         self.next: dict[int, int] = {}  # for each partition, the offset to read next
@@ -285,6 +276,15 @@ class EmbeddedReader:
     async def aclose(self) -> None:
         self.writer.subscribers[self.topic].discard(self._published)
         await self.file.close()
+
+    async def seek_to_end(self) -> None:
+        self.next = await self.file.run("read", partial(file.heads, topic=self.topic))
+
+    async def seek(self, offsets: Mapping[int, int]) -> None:
+        self.next = {**self.next, **offsets}
+
+    async def positions(self) -> Mapping[int, int]:
+        return dict(self.next)
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         loop = asyncio.get_running_loop()
@@ -322,8 +322,8 @@ class EmbeddedReader:
         return messages
 
 
-class EmbeddedConsumer(EmbeddedReader):
-    """See `port.Consumer`. Owns every partition while it is open."""
+class EmbeddedConsumer(EmbeddedTail):
+    """See `port.Consumer`. Owns every partition while it is open. In addition to what a tail does, it commits."""
 
     def __init__(self, topic: str, writer: EmbeddedWriter, group: str) -> None:
         super().__init__(topic, writer)
@@ -332,8 +332,8 @@ class EmbeddedConsumer(EmbeddedReader):
     async def open(self) -> frozenset[int]:
         """Resume from the group's commits; returns the partitions. Creates the topic and the group if they are new."""
         await self.writer.create(self.topic)
-        partitions = await self.file.run("read", partial(file.heads, topic=self.topic))
-        await self._commit(dict.fromkeys(partitions, 0))
+        await self.seek_to_end()
+        await self._commit(dict.fromkeys(self.next, 0))
         self.next = await self.file.run("read", partial(file.committed, topic=self.topic, group=self._group))
         return frozenset(self.next)
 
@@ -351,25 +351,11 @@ class EmbeddedConsumer(EmbeddedReader):
         await self.writer.execute(lambda connection, _: file.commit(connection, self.topic, self._group, offsets))
 
 
-class EmbeddedTail(EmbeddedReader):
-    """See `port.Tail`."""
-
-    async def seek_to_end(self) -> None:
-        self.next = await self.file.run("read", partial(file.heads, topic=self.topic))
-
-    async def seek(self, offsets: Mapping[int, int]) -> None:
-        self.next = {**self.next, **offsets}
-
-    async def positions(self) -> Mapping[int, int]:
-        return dict(self.next)
-
-
 class EmbeddedAdmin:
     """See `port.TopicAdmin`."""
 
     def __init__(self, writer: EmbeddedWriter, retention: timedelta) -> None:
-        self._writer = writer
-        self._retention = retention
+        self._writer, self._retention = writer, retention
 
     async def create(
         self, partitions: Mapping[str, int], *, retention: timedelta | None = None, replicas: int | None = None

@@ -11,15 +11,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
-from forwarder.topics.kafka.reader import CannotRead, fetched, stop
+from forwarder.topics.kafka.internals import stop_consumer
+from forwarder.topics.kafka.reader import CannotRead, fetched
 from forwarder.topics.port import Lag, TopicState, moment_of
 
 _REPLICAS = 3
-_IN_SYNC = 2
 _POLL_SECONDS = 0.05
 _FOR_EVER = -1
 _DAY, _MILLISECOND = timedelta(days=1), timedelta(milliseconds=1)
-_OLDEST_SECONDS = 3.0  # for one message of each partition to come
 _MEMBERS = 5  # their index in a group's description: error, group, state, protocol type, protocol, members
 
 
@@ -28,8 +27,7 @@ class KafkaAdmin:
     append time."""
 
     def __init__(self, client: AIOKafkaAdminClient, connection: KafkaConnection) -> None:
-        self._client = client
-        self._connection = connection
+        self._client, self._connection = client, connection
 
     def _reaching(self, doing: str) -> AbstractAsyncContextManager[None]:
         return reaching_kafka(doing, within=self._connection.publish_timeout_seconds)
@@ -52,7 +50,7 @@ class KafkaAdmin:
                 # Whole segments are deleted: those of a quiet topic would be kept until they are full.
                 settings["segment.ms"] = str(min(retention, _DAY) // _MILLISECOND)
             if replicas >= _REPLICAS:
-                settings["min.insync.replicas"] = str(_IN_SYNC)
+                settings["min.insync.replicas"] = "2"
             response = await self._client.create_topics(
                 [NewTopic(name, count, replicas, topic_configs=settings) for name, count in wanted.items()]
             )
@@ -136,8 +134,18 @@ class KafkaAdmin:
             async with self._offsets_client() as consumer:
                 first, ends = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
                 begun = {each: max(committed.get(each.partition, 0), first[each]) for each in every}
-                behind = {each: offset for each, offset in begun.items() if offset < ends[each]}
-                oldest = await _appended_at(consumer, behind)
+                oldest: dict[TopicPartition, datetime] = {}
+                behind = [each for each, offset in begun.items() if offset < ends[each]]
+                consumer.assign(behind)
+                for each in behind:
+                    consumer.seek(each, begun[each])
+                loop = asyncio.get_running_loop()
+                deadline = loop.time() + 3.0
+                for each in behind:  # without those that cannot be read, or do not come in time
+                    left = milliseconds(max(deadline - loop.time(), 0.0))
+                    with suppress(CannotRead):
+                        for records in (await fetched(consumer, each, timeout_ms=left, max_records=1)).values():
+                            oldest[each] = moment_of(records[0].timestamp)
         return [Lag(each.partition, max(0, ends[each] - begun[each]), oldest.get(each)) for each in every]
 
     async def _partitions(self, topic: str) -> Sequence[TopicPartition]:
@@ -164,7 +172,7 @@ class KafkaAdmin:
             await consumer.start()
             yield consumer
         finally:
-            await stop(consumer, self._connection)
+            await stop_consumer(consumer, self._connection)
 
     async def _existing(self) -> dict[str, int]:
         topics = await self._described()
@@ -181,11 +189,8 @@ class KafkaAdmin:
         least = partitions or {}
         while True:
             topics = await self._client.describe_topics(list(names))
-            if all(
-                len(topic["partitions"]) >= least.get(topic["topic"], 1)
-                and all(each["leader"] >= 0 for each in topic["partitions"])
-                for topic in topics
-            ):
+            led = {each["topic"]: [part["leader"] >= 0 for part in each["partitions"]] for each in topics}
+            if all(all(parts) and len(parts) >= least.get(name, 1) for name, parts in led.items()):
                 return
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -201,21 +206,3 @@ async def kafka_admin(connection: KafkaConnection) -> AsyncIterator[KafkaAdmin]:
         yield KafkaAdmin(client, connection)
     finally:
         await client.close()
-
-
-async def _appended_at(
-    consumer: AIOKafkaConsumer, places: Mapping[TopicPartition, int]
-) -> Mapping[TopicPartition, datetime]:
-    """When the message at each of `places`, or the first after it, was appended; without those that cannot be read, or do not come
-    in time."""
-    consumer.assign(list(places))
-    for place, offset in places.items():
-        consumer.seek(place, offset)
-    found: dict[TopicPartition, datetime] = {}
-    deadline = asyncio.get_running_loop().time() + _OLDEST_SECONDS
-    for place in places:
-        left = max(deadline - asyncio.get_running_loop().time(), 0.0)
-        with suppress(CannotRead):
-            for records in (await fetched(consumer, place, timeout_ms=milliseconds(left), max_records=1)).values():
-                found[place] = moment_of(records[0].timestamp)
-    return found

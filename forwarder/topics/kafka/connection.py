@@ -6,7 +6,8 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any
 
 from aiokafka.conn import create_conn
 from aiokafka.errors import IllegalSaslStateError, KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
@@ -15,8 +16,6 @@ from aiokafka.protocol.metadata import MetadataRequest
 from forwarder.process.loading import load
 from forwarder.topics.kafka.security import KafkaSecurity
 from forwarder.topics.port import LogUnavailable
-
-_REFUSAL_SECONDS = 5.0
 
 
 @dataclass(eq=False)
@@ -37,29 +36,27 @@ class KafkaConnection:
     member: str | None = None
 
     def __post_init__(self) -> None:
-        self.secured = {} if self.security is None else secured(self.security)
+        # As aiokafka's arguments. All clients of a process share the access token.
+        security, self.secured = self.security, dict[str, Any]()
+        if security is not None:
+            arguments = {
+                "security_protocol": security.protocol,
+                "ssl_context": security.tls(),
+                "sasl_mechanism": security.mechanism,
+                "sasl_plain_username": security.username,
+                "sasl_plain_password": security.password,
+            }
+            if (oauth := security.oauth) is not None:  # only then is the HTTP client imported
+                kind = "TokenFile" if isinstance(oauth, Path) else "ClientCredentials"
+                provider = load(f"forwarder.topics.kafka.oauth:{kind}")(oauth, security.ca_file)
+                arguments["sasl_oauth_token_provider"] = provider
+            self.secured = {name: value for name, value in arguments.items() if value is not None}
         self.arguments = {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **self.secured}
 
     @property
     def request_timeout_seconds(self) -> float:
         """Half of a publish, so that a hanging broker leaves time for another to take over."""
         return self.publish_timeout_seconds / 2
-
-
-def secured(security: KafkaSecurity) -> Mapping[str, Any]:
-    """`security` as aiokafka's arguments. All clients of a process share the access token. Raises as `KafkaSecurity.tls`."""
-    oauth = security.oauth
-    arguments = {
-        "security_protocol": security.protocol,
-        "ssl_context": security.tls(),
-        "sasl_mechanism": security.mechanism,
-        "sasl_plain_username": security.username,
-        "sasl_plain_password": security.password,
-    }
-    if oauth is not None:  # only then is the HTTP client imported
-        provider = load("forwarder.topics.kafka.oauth:token_provider")(oauth, security.ca_file)
-        arguments["sasl_oauth_token_provider"] = provider
-    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def milliseconds(seconds: float) -> int:
@@ -93,15 +90,13 @@ async def connecting(connection: KafkaConnection, doing: str, *, within: float) 
         why = None
         if connection.secured:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_REFUSAL_SECONDS):
+                async with asyncio.timeout(5.0):
                     why = await refusal(connection.bootstrap_servers, connection.secured)
         if why is None:
             raise
         raise LogUnavailable(f"{doing}: {why}") from error
 
 
-_HOST_NAME: Final = {62, 64}  # OpenSSL's codes for a certificate of another host name or address
-_EXPIRED: Final = 10
 _CLOSED = (
     "it closes the connection: check that this port is the listener of FORWARDER_KAFKA_SECURITY_PROTOCOL, and whether it wants a "
     "client certificate (FORWARDER_KAFKA_CERTIFICATE_FILE, FORWARDER_KAFKA_KEY_FILE)"
@@ -132,11 +127,11 @@ async def refusal(bootstrap_servers: str, arguments: Mapping[str, Any]) -> str |
 
 def _in_words(error: Exception, host: str) -> str:
     match error:
-        case ssl.SSLCertVerificationError(verify_code=code) if code in _HOST_NAME:
+        case ssl.SSLCertVerificationError(verify_code=62 | 64):  # OpenSSL's codes for another host name or address
             return (
                 f"its certificate is not for {host}: name the brokers in FORWARDER_KAFKA_BOOTSTRAP_SERVERS as it does"
             )
-        case ssl.SSLCertVerificationError(verify_code=code) if code == _EXPIRED:
+        case ssl.SSLCertVerificationError(verify_code=10):
             return "its certificate has expired"
         case ssl.SSLCertVerificationError(verify_message=why):
             return f"its certificate is not trusted ({why}): FORWARDER_KAFKA_CA_FILE must hold the authority that signed it"

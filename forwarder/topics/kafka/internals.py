@@ -14,8 +14,9 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient
 
+from forwarder.topics.kafka.connection import KafkaConnection
+
 _log = logging.getLogger(__name__)
-_COORDINATOR_TASKS = ("_coordination_task", "_heartbeat_task", "_commit_refresh_task", "_reset_committed_task")
 _CANCEL_SECONDS = 1.0  # for aiokafka's tasks to end once they are cancelled
 
 
@@ -29,11 +30,6 @@ def metadata_task(client: AIOKafkaClient) -> Task[None]:
 def client_of(consumer: AIOKafkaConsumer) -> AIOKafkaClient:
     """The client of a consumer; a producer's is public."""
     return consumer._client  # noqa: SLF001
-
-
-def leave_when_stopped(consumer: AIOKafkaConsumer) -> None:
-    """A member with a name leaves its group when it stops, as one without does: its partitions go to others at once."""
-    consumer._coordinator._group_instance_id = None  # noqa: SLF001
 
 
 def make_closable(client: AIOKafkaClient) -> None:
@@ -65,9 +61,25 @@ async def abandon_producer(producer: AIOKafkaProducer, *, within: float) -> None
         await producer.client.close()
 
 
-async def abandon_consumer(consumer: AIOKafkaConsumer) -> None:
-    """Completes a failed `stop`. A heartbeat left running would keep the member in its group indefinitely."""
-    tasks = [getattr(consumer._coordinator, name, None) for name in _COORDINATOR_TASKS]  # noqa: SLF001 - by kind of coordinator
+async def stop_consumer(consumer: AIOKafkaConsumer, connection: KafkaConnection) -> None:
+    """Leaves the group, if any, and closes the connections. Waits at most one session time-out for brokers that do not respond:
+    after that the group drops the member anyway."""
+    if connection.member is not None:
+        # A member with a name leaves its group when it stops, as one without does: its partitions go to others at once.
+        consumer._coordinator._group_instance_id = None  # noqa: SLF001
+    stopping = asyncio.create_task(consumer.stop())
+    await asyncio.wait({stopping}, timeout=connection.session_timeout_seconds)
+    if not stopping.done():
+        # aiokafka sometimes swallows a cancellation, and then keeps waiting.
+        stopping.add_done_callback(retrieve_exception)
+        stopping.cancel()
+        await asyncio.wait({stopping}, timeout=_CANCEL_SECONDS)
+    if stopping.done() and not stopping.cancelled() and stopping.exception() is None:
+        return
+    _log.info("kafka consumer did not stop cleanly")
+    # Complete the failed `stop`: a heartbeat left running would keep the member in its group indefinitely.
+    names = ("_coordination_task", "_heartbeat_task", "_commit_refresh_task", "_reset_committed_task")
+    tasks = [getattr(consumer._coordinator, name, None) for name in names]  # noqa: SLF001 - by kind of coordinator
     if consumer._fetcher is not None:  # noqa: SLF001
         tasks += [consumer._fetcher._fetch_task, *consumer._fetcher._pending_tasks]  # noqa: SLF001
     running = [task for task in tasks if task is not None]

@@ -13,20 +13,28 @@ from forwarder.process.loops import detached
 from forwarder.topics import port
 from forwarder.topics.kafka.admin import kafka_admin
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
-from forwarder.topics.kafka.publisher import kafka_publisher
-from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop
+from forwarder.topics.kafka.internals import stop_consumer
+from forwarder.topics.kafka.publisher import KafkaPublisher
+from forwarder.topics.kafka.reader import CannotRead, KafkaReader
 from forwarder.topics.port import ConsumedMessage, LogUnavailable
 
-_MAX_POLL_INTERVAL_SECONDS = 300.0
-_COMMIT_SECONDS = 0.5  # how long offsets may gather before they are committed
-_HEARTBEATS_PER_SESSION = 10  # a member learns of a rebalance from the reply to a heartbeat
+METADATA_SECONDS = 15.0
+"""How soon a new partition, or a topic that was missing, is noticed. aiokafka's default is five minutes."""
 
 
 class KafkaLog(KafkaConnection):
     """See `port.Log`."""
 
-    def publisher(self) -> AbstractAsyncContextManager[port.Publisher]:
-        return kafka_publisher(self)
+    @asynccontextmanager
+    async def publisher(self) -> AsyncIterator[port.Publisher]:
+        """Connected on entry, else `LogUnavailable`. On exit, publishes or gives up the queued messages within the time limit."""
+        publisher = KafkaPublisher(self)
+        try:
+            async with connecting(self, "connect a producer", within=self.publish_timeout_seconds):
+                await publisher.accumulator()
+            yield publisher
+        finally:
+            await publisher.close()
 
     @asynccontextmanager
     async def consumer(
@@ -59,8 +67,7 @@ class _Receiver:
     `silence_seconds` of waiting."""
 
     def __init__(self, topic: str, connection: KafkaConnection) -> None:
-        self._topic = topic
-        self._connection = connection
+        self._topic, self._connection = topic, connection
         self._reader: KafkaReader | None = None
         self._careful = False
 
@@ -84,7 +91,7 @@ class _Receiver:
             async with connecting(self._connection, doing, within=within):
                 await start()
         except BaseException:
-            await stop(consumer, self._connection)
+            await stop_consumer(consumer, self._connection)
             raise
         self._reader = KafkaReader(consumer, self._connection, careful=self._careful)
         return self._reader
@@ -110,9 +117,7 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         on_gap: port.GapFound | None = None,
     ) -> None:
         super().__init__(topic, connection)
-        self._on_partitions = on_partitions
-        self._on_gap = on_gap
-        self._group = group
+        self._group, self._on_partitions, self._on_gap = group, on_partitions, on_gap
         self._rebalancing_seconds = 0.0
         self._uncommitted: dict[TopicPartition, int] = {}
         self._committing: asyncio.Task[None] | None = None
@@ -175,10 +180,11 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
             auto_offset_reset="none",
             session_timeout_ms=milliseconds(session),
             rebalance_timeout_ms=milliseconds(session),
-            heartbeat_interval_ms=milliseconds(session / _HEARTBEATS_PER_SESSION),
+            # A member learns of a rebalance from the reply to a heartbeat.
+            heartbeat_interval_ms=milliseconds(session / 10),
             # Partitions that the brokers did not report at the assignment have no owner until the next refresh.
             metadata_max_age_ms=milliseconds(METADATA_SECONDS),
-            max_poll_interval_ms=milliseconds(_MAX_POLL_INTERVAL_SECONDS),
+            max_poll_interval_ms=milliseconds(300.0),
             # The response to a join request comes once all members have joined or were dropped.
             request_timeout_ms=milliseconds(session + self._connection.request_timeout_seconds),
         )
@@ -187,7 +193,8 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         return await self._connected(consumer, f"join {self._group}", consumer.start, 3 * session)
 
     async def leave(self) -> None:
-        await self._commit_what_is_left()
+        with suppress(LogUnavailable):  # messages that cannot be committed now are delivered again
+            await self._commit_all()
         await self.close()
 
     async def _commit_now(self) -> None:
@@ -204,7 +211,7 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
             # Raised where a rebalance took the partitions: their new owner delivers those messages again.
             with suppress(errors.CommitFailedError, errors.IllegalStateError):
                 await consumer.commit(offsets)
-        self._commit_at = time.monotonic() + _COMMIT_SECONDS
+        self._commit_at = time.monotonic() + 0.5  # until then offsets gather
 
     async def _commit_all(self) -> None:
         """Returns when nothing is left to commit. Raises `LogUnavailable`."""
@@ -212,11 +219,6 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         if committing is not None:
             await committing
         await self._commit_now()
-
-    async def _commit_what_is_left(self) -> None:
-        """Commits before the partitions are given up. Messages that cannot be committed now are delivered again."""
-        with suppress(LogUnavailable):
-            await self._commit_all()
 
     async def _is_assigned(self, within: float | None) -> bool:
         """Wait up to `within` seconds until partitions are assigned and `on_partitions` has returned; False if they are not.
@@ -248,12 +250,8 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
             except KafkaError:  # aiokafka only raises what it cannot recover from
                 await self._start_again()
                 raise
-        await self._go_on(reader.consumer, places)
-        return []
-
-    async def _go_on(self, consumer: AIOKafkaConsumer, places: TopicPartition | Mapping[TopicPartition, int]) -> None:
-        """Begin at the first message, in a partition that the group is new to; and behind a gap, once that is noted."""
-        new = {places: None} if isinstance(places, TopicPartition) else places
+        # Begin at the first message, in a partition that the group is new to; and behind a gap, once that is noted.
+        consumer, new = reader.consumer, {places: None} if isinstance(places, TopicPartition) else places
         async with reaching_kafka(f"find offsets of {self._topic}", within=self._connection.publish_timeout_seconds):
             first, following = await consumer.beginning_offsets(new), await consumer.end_offsets(new)
         for partition, position in new.items():
@@ -268,6 +266,7 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
                 consumer.seek(partition, first[partition])
             if position is not None:
                 await self._commit_all()
+        return []
 
     async def _start_again(self) -> None:
         await self.leave()
@@ -283,7 +282,8 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
             await self._report(frozenset())
 
     async def on_partitions_revoked(self, _revoked: Collection[TopicPartition]) -> None:
-        await self._commit_what_is_left()
+        with suppress(LogUnavailable):  # as in `leave`
+            await self._commit_all()
         await self._lose_partitions()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
@@ -310,8 +310,7 @@ class KafkaTail(_Receiver):
         reader = self._reader or await self.open()
         async with reaching_kafka(f"find the end of {self._topic}", within=self._connection.publish_timeout_seconds):
             ends = await reader.consumer.end_offsets(reader.consumer.assignment())
-        reader.discard()
-        self._seek(reader.consumer, {each.partition: offset for each, offset in ends.items()})
+        await self.seek({each.partition: offset for each, offset in ends.items()})
 
     async def seek(self, offsets: Mapping[int, int]) -> None:
         reader = self._reader or await self.open()

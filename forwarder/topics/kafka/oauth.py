@@ -1,4 +1,5 @@
-"""Access tokens for OAUTHBEARER: granted by an authorization server, or from a file."""
+"""Access tokens for OAUTHBEARER: granted by an authorization server, or from a file. aiokafka asks for one before it opens a
+connection. `token` raises `NoToken`."""
 
 import asyncio
 import ssl
@@ -13,21 +14,13 @@ from forwarder.reservation.parsing import decimal
 from forwarder.topics.kafka.connection import NoToken
 from forwarder.topics.kafka.security import OAuthClient
 
-_ASK_SECONDS = 5.0
 _MARGIN_SECONDS = 60.0
-_DEFAULT_LIFE_SECONDS = 300.0  # if the server does not say when a token expires
-_LONGEST_LIFE_SECONDS = 366 * 24 * 3600.0
-
-
-def token_provider(oauth: OAuthClient | Path, ca_file: Path | None) -> AbstractTokenProvider:
-    """The token provider that aiokafka calls before it opens a connection. Its `token` raises `NoToken`."""
-    return TokenFile(oauth) if isinstance(oauth, Path) else ClientCredentials(oauth, ca_file)
 
 
 class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
     """Reads the token from a file for each new connection; another program renews the file."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, _ca_file: Path | None) -> None:
         self._file = file
 
     async def token(self) -> str:
@@ -67,7 +60,7 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
         client, url = self._client, self._client.token_url
         form = {"grant_type": "client_credentials"} | ({"scope": client.scope} if client.scope else {})
         try:
-            async with httpx.AsyncClient(verify=self._tls, timeout=_ASK_SECONDS) as http:
+            async with httpx.AsyncClient(verify=self._tls, timeout=5.0) as http:
                 response = await http.post(url, data=form, auth=(client.client_id, client.client_secret))
         except httpx.HTTPError as error:
             raise NoToken(f"{url} cannot be asked for a token: {str(error) or type(error).__name__}") from error
@@ -81,4 +74,5 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
             token, life = str(answer["access_token"]), decimal(answer.get("expires_in"))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise NoToken(f"{response.url} answers without an access_token: is it the token endpoint?") from None
-        return token, _DEFAULT_LIFE_SECONDS if life is None or life <= 0 else min(float(life), _LONGEST_LIFE_SECONDS)
+        # At most a year; five minutes if the server does not say.
+        return token, 300.0 if life is None or life <= 0 else min(float(life), 366 * 24 * 3600.0)

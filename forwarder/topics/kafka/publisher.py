@@ -8,8 +8,8 @@ import copy
 import logging
 from asyncio import Future
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Collection, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,16 +19,12 @@ from aiokafka.errors import KafkaError
 
 from forwarder.process.loops import detached
 from forwarder.topics.kafka.admin import kafka_admin
-from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka, unavailable
+from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka, unavailable
 from forwarder.topics.kafka.internals import abandon_producer, make_closable, metadata_task, take_back_numbers
 from forwarder.topics.port import MAX_MESSAGE_BYTES, LogUnavailable, Message, MessageTooLarge, too_large
 from forwarder.topics.publishing import RecentFailure, partition_of
 
 _log = logging.getLogger(__name__)
-_BATCH_BYTES = 256 * 1024  # for one partition: well below the 1 MB a broker takes by default, and half of its queue
-_PROTOCOL_BYTES = 16 * 1024
-_READY_SECONDS = 0.8
-_PAUSE_SECONDS = 0.004
 _BURST = 3  # messages sent together; with fewer there is little to share
 _LIMIT_SECONDS = 60.0
 
@@ -77,9 +73,9 @@ class KafkaPublisher:
             if accumulator is not None and not unnumbered:
                 self._replace(accumulator)
             self._current()
-            self._failure.record_failure()
+            self._failure.record(failed=True)
             raise unavailable(f"publish to {topic}", within, error) from error
-        self._failure.record_success()
+        self._failure.record(failed=False)
         return refused
 
     async def _limit_of(self, topic: str) -> int | None:
@@ -97,7 +93,7 @@ class KafkaPublisher:
         if self._failure.recent():
             return False
         try:
-            async with reaching_kafka("ask for metadata", within=_READY_SECONDS):
+            async with reaching_kafka("ask for metadata", within=0.8):
                 accumulator = await self.accumulator()
                 return bool(await accumulator.producer.client.force_metadata_update())
         except LogUnavailable:
@@ -113,7 +109,22 @@ class KafkaPublisher:
             return current
         async with self._starting:
             if self._accumulator is None:
-                self._accumulator = BatchAccumulator(await _start(self._connection), pause_seconds=_PAUSE_SECONDS)
+                producer = AIOKafkaProducer(
+                    **self._connection.arguments,
+                    enable_idempotence=True,
+                    acks="all",
+                    linger_ms=0,
+                    # For one partition: well below the 1 MB a broker takes by default, and half of its queue.
+                    max_batch_size=256 * 1024,
+                    max_request_size=MAX_MESSAGE_BYTES + 16 * 1024,
+                    request_timeout_ms=milliseconds(self._connection.request_timeout_seconds),
+                )
+                try:
+                    await producer.start()
+                except BaseException:
+                    await producer.stop()
+                    raise
+                self._accumulator = BatchAccumulator(producer, pause_seconds=0.004)
             return self._accumulator
 
     async def close(self) -> None:
@@ -150,36 +161,6 @@ class KafkaPublisher:
                 "kafka producer closed before everything was acknowledged", extra={"client": connection.client_id}
             )
             await abandon_producer(producer, within=connection.request_timeout_seconds)
-
-
-@asynccontextmanager
-async def kafka_publisher(connection: KafkaConnection) -> AsyncIterator[KafkaPublisher]:
-    """Connected on entry, else `LogUnavailable`. On exit, publishes or gives up the queued messages within the time limit."""
-    publisher = KafkaPublisher(connection)
-    try:
-        async with connecting(connection, "connect a producer", within=connection.publish_timeout_seconds):
-            await publisher.accumulator()
-        yield publisher
-    finally:
-        await publisher.close()
-
-
-async def _start(connection: KafkaConnection) -> AIOKafkaProducer:
-    producer = AIOKafkaProducer(
-        **connection.arguments,
-        enable_idempotence=True,
-        acks="all",
-        linger_ms=0,
-        max_batch_size=_BATCH_BYTES,
-        max_request_size=MAX_MESSAGE_BYTES + _PROTOCOL_BYTES,
-        request_timeout_ms=milliseconds(connection.request_timeout_seconds),
-    )
-    try:
-        await producer.start()
-    except BaseException:
-        await producer.stop()
-        raise
-    return producer
 
 
 class _Batch:
@@ -349,36 +330,30 @@ class BatchAccumulator:
     async def _send_in_pieces(self, queue: _PartitionQueue, whole: _Batch) -> None:
         """Sends `whole`, which was refused for its size, in halves, down to single refused messages. It stays the batch in flight
         meanwhile, which keeps the order."""
-        take_back_numbers(self.producer, queue.topic, queue.partition, len(whole.messages))
-        pieces, error = deque([whole.messages]), None
+        pieces = deque([whole.messages])
+        error: BaseException | None = None
         try:
             while pieces:
                 messages = pieces.popleft()
-                if messages is not whole.messages and await self._are_stored(queue, messages):
-                    continue
-                if len(messages) == 1:
+                if messages is not whole.messages:
+                    batch = _Batch(self.producer.create_batch())
+                    for message in messages:
+                        batch.add(message)
+                    future = await self.producer.send_batch(batch.builder, queue.topic, partition=queue.partition)
+                    await asyncio.wait([future])
+                    if (error := _error_of(future)) is None:
+                        continue
+                    if not isinstance(error, _TooLarge):
+                        break
+                take_back_numbers(self.producer, queue.topic, queue.partition, len(messages))
+                error, middle = None, len(messages) // 2
+                if middle:
+                    pieces.extendleft((messages[middle:], messages[:middle]))
+                else:
                     whole.refused.add(id(messages[0]))
-                    continue
-                middle = len(messages) // 2
-                pieces.extendleft((messages[middle:], messages[:middle]))
         except Exception as failure:  # noqa: BLE001 - as in `_send_ready`
             error = failure
         self._complete(queue, whole, error)
-
-    async def _are_stored(self, queue: _PartitionQueue, messages: Sequence[Message]) -> bool:
-        """Whether the brokers accepted these as one batch; False if that is still too large."""
-        batch = _Batch(self.producer.create_batch())
-        for message in messages:
-            batch.add(message)
-        future = await self.producer.send_batch(batch.builder, queue.topic, partition=queue.partition)
-        await asyncio.wait([future])
-        error = _error_of(future)
-        if isinstance(error, _TooLarge):
-            take_back_numbers(self.producer, queue.topic, queue.partition, len(messages))
-            return False
-        if error is not None:
-            raise error
-        return True
 
     def _complete(self, queue: _PartitionQueue, batch: _Batch, error: BaseException | None) -> None:
         queue.in_flight = None

@@ -15,9 +15,10 @@ import asyncio
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, cast
+from itertools import chain
+from typing import Any, NamedTuple, cast
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition, errors
 from aiokafka.errors import KafkaError
@@ -27,24 +28,12 @@ from forwarder.topics.kafka import internals
 from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
 from forwarder.topics.port import UNREADABLE, ConsumedMessage, LogUnavailable, LogUnreadable, Message
 
-METADATA_SECONDS = 15.0
-"""How soon a new partition, or a topic that was missing, is noticed. aiokafka's default is five minutes."""
 _log = logging.getLogger(__name__)
 _Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 _NO_PARTITION = None
 _CAREFUL_READS = 1_000  # readable records in a row after which a reader is careful no more
 _TRIES = 3  # a broken connection may corrupt a batch once
-_CANCEL_SECONDS = 1.0
-_RETURN_SECONDS = 0.05  # for aiokafka to return empty-handed after its own time-out
-_NEWER_MILLISECONDS = 5  # for what is on the broker already
-_PROBE_MILLISECONDS = 50  # for a record of one partition to come, where each is asked on its own
 _AGAIN_SECONDS = 5.0  # between two tries to read what could not be read here
-_TRY_MILLISECONDS = 1_000  # for its record: a request for other partitions may be under way, and takes half of it
-_CODEC_MISSING = "the package cramjam is missing from this process's environment: install what requirements.lock names"
-_DAMAGED = (
-    "its batch is damaged, or of a kind that this version cannot read. Compare the replicas of the partition; to give the batch "
-    "up, stop the group and move its offset behind it with kafka-consumer-groups --reset-offsets"
-)
 
 
 class CannotRead(Exception):
@@ -55,7 +44,14 @@ class CannotRead(Exception):
         self.name = type(error).__name__
         # The Python implementation wraps what the one in C raises.
         self.by_content = isinstance(error, UnicodeDecodeError) or isinstance(error.__cause__, UnicodeDecodeError)
-        self.remedy = _CODEC_MISSING if isinstance(error, errors.UnsupportedCodecError) else _DAMAGED
+        self.remedy = (
+            "its batch is damaged, or of a kind that this version cannot read. Compare the replicas of the partition; to give the "
+            "batch up, stop the group and move its offset behind it with kafka-consumer-groups --reset-offsets"
+        )
+        if isinstance(error, errors.UnsupportedCodecError):
+            self.remedy = (
+                "the package cramjam is missing from this process's environment: install what requirements.lock names"
+            )
 
 
 async def fetched(
@@ -124,19 +120,18 @@ class KafkaReader:
             self._fetch = None
 
     async def close(self) -> None:
-        """Stops waiting for a fetch, and for what cannot be read; then as `stop`."""
+        """Stops waiting for a fetch, and for what cannot be read; then as `stop_consumer`."""
         self._give_up_waiting()
         if self._fetch is not None:
             self._fetch.cancel()
             self._fetch.add_done_callback(internals.retrieve_exception)
-        await stop(self.consumer, self._connection)
+        await internals.stop_consumer(self.consumer, self._connection)
 
     def _give_up_waiting(self) -> None:
         for partition, waiting in self._waiting.items():
             if partition in self.consumer.assignment():
                 self.consumer.resume(partition)
-            topic, number = partition
-            _log.info("partition.given_up", extra={"topic": topic, "partition": number, "offset": waiting.offset})
+            _log.info("partition.given_up", extra=_place(partition, waiting.offset))
         self._waiting.clear()
         self._failed.clear()
 
@@ -147,15 +142,23 @@ class KafkaReader:
         # cancelled (it would count this member as polling forever).
         fetch = self._fetch or loop.create_task(self._fetch_records(max_messages, wait_seconds))
         self._fetch = fetch
-        await asyncio.wait({fetch}, timeout=wait_seconds + _RETURN_SECONDS)
+        # A little longer than aiokafka's own time-out, after which it returns empty-handed.
+        await asyncio.wait({fetch}, timeout=wait_seconds + 0.05)
         if fetch.done() and self._fetch is fetch:
             self._fetch = None
-            self._fetched.extend(_messages(fetch.result()))
+            for record in chain.from_iterable(fetch.result().values()):
+                headers = tuple(record.headers)
+                # Each of them may be null in Kafka, but not here.
+                if None in [value for _, value in headers]:
+                    headers = tuple([(name, value or b"") for name, value in headers])
+                message = Message(record.key or b"", record.value or b"", headers)
+                place = (record.topic, record.partition, record.offset, record.timestamp)
+                self._fetched.append(ConsumedMessage(*place, message))
         # Count the waiting time for every partition that no broker has answered for meanwhile.
         assigned = self.consumer.assignment() - self._waiting.keys()
         polls = {partition: self.consumer.last_poll_timestamp(partition) for partition in assigned}
-        silent = [each for each in assigned if each in self._last_polls and polls[each] == self._last_polls[each]]
-        counted = silent if assigned else [_NO_PARTITION]
+        counted = [each for each in assigned if each in self._last_polls and polls[each] == self._last_polls[each]]
+        counted = counted if assigned else [_NO_PARTITION]
         waited = loop.time() - began
         self._silent_seconds = {each: self._silent_seconds.get(each, 0.0) + waited for each in counted}
         self._last_polls = polls
@@ -168,7 +171,15 @@ class KafkaReader:
                 f"{failed[0].topic}: partition {failed[0].partition} cannot be read from offset {waiting.offset} on "
                 f"({waiting.error}): {waiting.error.remedy}"
             )
-        await self._raise_if_silent()
+        limit = self._connection.silence_seconds
+        silent = [each for each, seconds in self._silent_seconds.items() if seconds >= limit]
+        if silent == [_NO_PARTITION]:
+            # Without a partition nothing is fetched, so nothing can answer: ask the brokers something.
+            async with reaching_kafka("reach the brokers", within=self._connection.request_timeout_seconds):
+                await self.consumer.topics()
+            self._silent_seconds.clear()
+        elif silent:
+            raise LogUnavailable(f"no broker has answered for {len(silent)} of the partitions within {limit:g} s")
 
     async def _fetch_records(self, max_messages: int, wait_seconds: float) -> _Records:
         if self._waiting and (readable := await self._try_again(max_messages)):
@@ -180,10 +191,10 @@ class KafkaReader:
         if not CROWD <= count < max_messages:
             return ready
         # aiokafka fetched these right after the last call, and nothing from their partitions since. Fetch newer messages now, so
-        # that they need not wait for the caller's next call.
+        # that they need not wait for the caller's next call; within 5 ms, as they are on the broker already.
         newer: _Records = {}
         with suppress(errors.NoOffsetForPartitionError, errors.OffsetOutOfRangeError):  # raised again by the next fetch
-            newer = await fetched(self.consumer, timeout_ms=_NEWER_MILLISECONDS, max_records=max_messages - count)
+            newer = await fetched(self.consumer, timeout_ms=5, max_records=max_messages - count)
         return {each: [*ready.get(each, ()), *newer.get(each, ())] for each in {**ready, **newer}}
 
     async def _fetch_carefully(self, max_messages: int, wait_seconds: float) -> _Records:
@@ -201,11 +212,11 @@ class KafkaReader:
                 wait = 0
         except CannotRead:
             self._careful_reads = _CAREFUL_READS
-            # aiokafka does not say which partition its error is about: ask each on its own.
+            # aiokafka does not say which partition its error is about: ask each on its own, for 50 ms.
             suspects = [] if found else sorted(self.consumer.assignment() - self._waiting.keys())
             for partition in suspects:
                 try:
-                    found |= await fetched(self.consumer, partition, timeout_ms=_PROBE_MILLISECONDS, max_records=1)
+                    found |= await fetched(self.consumer, partition, timeout_ms=50, max_records=1)
                 except CannotRead as error:
                     found[partition] = await self._skip_or_wait(partition, error)
         except (errors.NoOffsetForPartitionError, errors.OffsetOutOfRangeError):
@@ -222,19 +233,14 @@ class KafkaReader:
         self._failures[partition] = (offset, failures)
         if failures < _TRIES:
             return []
-        topic, number = partition
+        found = _place(partition, offset) | {"error": str(error)}
         if error.by_content:
-            _log.error(
-                "record.unreadable", extra={"topic": topic, "partition": number, "offset": offset, "error": str(error)}
-            )
+            _log.error("record.unreadable", extra=found)
             self.consumer.seek(partition, offset + 1)
             headers = ((UNREADABLE, error.name.encode()),)
             now = time.time_ns() // 1_000_000  # the record's own time is unknown
             return [ConsumerRecord(*partition, offset, now, 0, None, None, None, -1, -1, headers)]
-        _log.error(
-            "partition.unreadable",
-            extra={"topic": topic, "partition": number, "offset": offset, "error": str(error), "remedy": error.remedy},
-        )
+        _log.error("partition.unreadable", extra=found | {"remedy": error.remedy})
         self._wait(partition, offset, error)
         return []
 
@@ -251,7 +257,8 @@ class KafkaReader:
             self.consumer.resume(partition)
             found, error = cast("_Records", {}), waiting.error
             try:
-                found = await fetched(self.consumer, partition, timeout_ms=_TRY_MILLISECONDS, max_records=max_messages)
+                # A request for other partitions may be under way, and takes half of this second.
+                found = await fetched(self.consumer, partition, timeout_ms=1_000, max_records=max_messages)
                 position = 0 if found else await self.consumer.position(partition)
                 readable = bool(found) or position >= (self.consumer.highwater(partition) or position + 1)
             except CannotRead as again:
@@ -259,49 +266,13 @@ class KafkaReader:
             if self._waiting.get(partition) is waiting:  # else given up during this try
                 del self._waiting[partition]
                 if readable:
-                    (topic, number), offset = partition, waiting.offset
-                    _log.info("partition.readable_again", extra={"topic": topic, "partition": number, "offset": offset})
+                    _log.info("partition.readable_again", extra=_place(partition, waiting.offset))
                 else:
                     self._wait(partition, waiting.offset, error)
             if found:
                 return found
         return {}
 
-    async def _raise_if_silent(self) -> None:
-        limit = self._connection.silence_seconds
-        silent = [each for each, seconds in self._silent_seconds.items() if seconds >= limit]
-        if silent == [_NO_PARTITION]:
-            # Without a partition nothing is fetched, so nothing can answer: ask the brokers something.
-            async with reaching_kafka("reach the brokers", within=self._connection.request_timeout_seconds):
-                await self.consumer.topics()
-            self._silent_seconds.clear()
-        elif silent:
-            raise LogUnavailable(f"no broker has answered for {len(silent)} of the partitions within {limit:g} s")
 
-
-async def stop(consumer: AIOKafkaConsumer, connection: KafkaConnection) -> None:
-    """Leaves the group, if any, and closes the connections. Waits at most one session time-out for brokers that do not respond:
-    after that the group drops the member anyway."""
-    if connection.member is not None:
-        internals.leave_when_stopped(consumer)
-    stopping = asyncio.create_task(consumer.stop())
-    await asyncio.wait({stopping}, timeout=connection.session_timeout_seconds)
-    if not stopping.done():
-        # aiokafka sometimes swallows a cancellation, and then keeps waiting.
-        stopping.add_done_callback(internals.retrieve_exception)
-        stopping.cancel()
-        await asyncio.wait({stopping}, timeout=_CANCEL_SECONDS)
-    if not stopping.done() or stopping.cancelled() or stopping.exception() is not None:
-        _log.info("kafka consumer did not stop cleanly")
-        await internals.abandon_consumer(consumer)
-
-
-def _messages(batches: _Records) -> Iterator[ConsumedMessage]:
-    for records in batches.values():
-        for record in records:
-            headers = tuple(record.headers)
-            # Each of them may be null in Kafka, but not here.
-            if None in [value for _, value in headers]:
-                headers = tuple([(name, value or b"") for name, value in headers])
-            message = Message(record.key or b"", record.value or b"", headers)
-            yield ConsumedMessage(record.topic, record.partition, record.offset, record.timestamp, message)
+def _place(partition: TopicPartition, offset: int) -> dict[str, Any]:
+    return {"topic": partition.topic, "partition": partition.partition, "offset": offset}

@@ -37,7 +37,7 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.problems.problem import with_absolute_links
 from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, Postponed, StoreUnavailable, Work
 from forwarder.tenancy.cards import GONE
-from forwarder.topics.codec import CUT, PREFIX, encode_result, encode_submission
+from forwarder.topics.codec import CUT, EVENT_ID, PREFIX, MessageSigner, encode_result, encode_submission
 from forwarder.topics.port import (
     MAX_MESSAGE_BYTES,
     ConsumedMessage,
@@ -47,7 +47,6 @@ from forwarder.topics.port import (
     Topics,
     too_large,
 )
-from forwarder.topics.signing import EVENT_ID, MessageSigner
 from forwarder.worker.cards import CardVault
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.policy import after_fault

@@ -24,9 +24,9 @@ from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.endpoints import Endpoints
+from forwarder.topics.codec import MessageSigner
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener
 from forwarder.topics.port import Log, Message, Publisher, Topics
-from forwarder.topics.signing import MessageSigner
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.service import Worker
 from tests.support.log.signers import TRUSTING

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from forwarder.topics.codec import SIGNATURE
 from forwarder.topics.port import Message
-from forwarder.topics.signing import SIGNATURE
 from tests.net.moves.callers import Submit
 from tests.net.moves.move import Move, one_of
 from tests.net.world import ACCOUNTS, World

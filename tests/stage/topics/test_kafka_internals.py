@@ -45,7 +45,7 @@ def test_aiokafka_still_has_what_is_used_of_it(where: object, code: str) -> None
 
 @pytest.mark.parametrize("coordinator", [GroupCoordinator, NoGroupCoordinator])
 def test_a_coordinator_starts_no_other_task(coordinator: type) -> None:
-    """`abandon_consumer` would leave it running."""
+    """`stop_consumer` would leave it running."""
     known = {"_coordination_task", "_heartbeat_task", "_commit_refresh_task", "_reset_committed_task"}
     started = {
         line.split("=")[0].strip().removeprefix("self.")

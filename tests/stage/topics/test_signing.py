@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forwarder.topics.codec import replayed
+from forwarder.topics.codec import EVENT_ID, REPLAY_OF, SIGNATURE, MessageSigner, replayed
 from forwarder.topics.port import Message
-from forwarder.topics.signing import EVENT_ID, REPLAY_OF, SIGNATURE, MessageSigner
 from tests.support.cases import for_each
 from tests.support.log.signers import SIGNER
 from tests.support.worker.worker_bench import fresh, message_of

@@ -13,7 +13,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.submission import Submission
 from forwarder.store.lists.overview import Overview
-from forwarder.topics.codec import header, is_conflict, replayed
+from forwarder.topics.codec import CONFLICT, header, replayed
 from tests.support.log.signers import SIGNER
 from tests.support.worker.worker_bench import TOPICS, Bench, cancellation, fresh, message_of, open_bench
 
@@ -66,7 +66,7 @@ async def test_another_body_under_one_key_is_announced_and_never_pushed(bench: B
     async with bench.worker():
         await bench.rows("CONFIRMED", 1)
         events = await bench.read(TOPICS.results, 2)
-    (told,) = [each.message for each in events if is_conflict(each.message)]
+    (told,) = [each.message for each in events if header(each.message.headers, "ce_type") == CONFLICT]
     assert (header(told.headers, "ce_subject"), from_json(told.value)["fingerprint"]) == (first.request_id, "0" * 32)
     assert bench.pms.asked == [first.request_id]
     assert (await bench.stored(1)).conflicting_at == iso(other.accepted_at)

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from forwarder.topics.codec import MessageSigner
 from forwarder.topics.port import Message
-from forwarder.topics.signing import MessageSigner
 
 _KEY: Final = b"0123456789abcdef"
 

@@ -29,10 +29,9 @@ from forwarder.store.lists.port import StoredSubmission
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import ALL_SCOPES, Account, ApiKey, TenancyUnavailable
-from forwarder.topics.codec import decode_submission, encode_duplicate, encode_result
+from forwarder.topics.codec import MessageSigner, decode_submission, encode_duplicate, encode_result
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message
-from forwarder.topics.signing import MessageSigner
 from tests.support.memory.audit import MemoryTrail
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog, MemoryTail

@@ -23,11 +23,10 @@ from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import with_credential
-from forwarder.topics.codec import encode_cancellation, encode_submission, header
+from forwarder.topics.codec import MessageSigner, encode_cancellation, encode_submission, header
 from forwarder.topics.embedded import file
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Publisher, Topics
-from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards import CardParts
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker

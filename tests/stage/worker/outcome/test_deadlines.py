@@ -15,9 +15,8 @@ from forwarder.store.lists.port import SubmissionQuery
 from forwarder.store.submissions.port import Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account, TenancyUnavailable
-from forwarder.topics.codec import header, subject
+from forwarder.topics.codec import EVENT_ID, header, subject
 from forwarder.topics.port import Message, Topics
-from forwarder.topics.signing import EVENT_ID
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.due import DeadlineKeeper
 from forwarder.worker.lease import Lease
