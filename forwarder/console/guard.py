@@ -146,7 +146,7 @@ class Guard:
                 return html(visit, _shared(None))
             shown: Page | Go
             try:
-                with acting_as(Actor.key(visit.key.id, client_address(request.scope))):
+                with acting_as(Actor("key", visit.key.id, client_address(request.scope))):
                     shown = await view(visit)
             except NotKnown as error:
                 shown = _error("Not found", str(error), 404)

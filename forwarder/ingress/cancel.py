@@ -184,7 +184,7 @@ class CancelEndpoint:
         if not self._in_flight.take(caller.workspace_id):
             return responses.OVERLOADED
         try:
-            with acting_as(Actor.key(caller.key_id, messages.client_address(request.scope))):
+            with acting_as(Actor("key", caller.key_id, messages.client_address(request.scope))):
                 async with parts.audit.request(
                     "submission.cancel", workspace=caller.workspace_id, target=request_id, account=account.id
                 ):

@@ -31,7 +31,7 @@ from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy import port
 from forwarder.tenancy.access import Access, forbidden
 from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
-from forwarder.tenancy.port import ApiKey, Endpoint, NotKnown, Scope, TenancyUnavailable
+from forwarder.tenancy.port import ApiKey, Endpoint, NotKnown, TenancyUnavailable
 from forwarder.webhooks.port import BadHeaders, BadTarget, public_key
 
 ENDPOINT_ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
@@ -199,19 +199,11 @@ def _page(
     return Response(200, write_list(texts[:shown], cursors, asked.limit), (NO_STORE,))
 
 
-_PATH: Final = "/api/v1/vrs/webhooks"
-_ONE: Final = _PATH + "/{id}"
-_DELIVERIES: Final = _ONE + "/deliveries"
-_DELIVERY: Final = _DELIVERIES + "/{delivery_id}"
-_SCOPE: Final[Scope] = "webhooks"
-_UNREAD_BODY: Final = frozenset({408, 413})
-"""The rest of the body is not read, so the connection cannot be used again."""
 _OVERLOADED: Final = catalogue.OVERLOADED.problem("Nothing was changed. Send the same request again in a moment.")
 LIVE_KEY_NEEDED: Final = catalogue.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
 _OfEndpoint = NotKnown | NoDelivery | EndpointDisabled | port.TooManyEndpoints | BadTarget | BadHeaders | HeadersNeeded
 Refusal = _OfEndpoint | port.UnknownAccount | TenancyUnavailable | StoreUnavailable
 """The exceptions of an action, the same for another workspace's webhook as for one that does not exist."""
-_FLOOD: Final = catalogue.TOO_MANY_BAD_TOKENS.code
 
 _log = structlog.get_logger(__name__)
 
@@ -231,22 +223,25 @@ class WebhookApiParts:
 
 def webhook_routes(parts: WebhookApiParts) -> Routes:
     """The routes of the API; HEAD wherever GET is."""
-    hooks = WebhookActions(parts.webhooks)
+    hooks, every = WebhookActions(parts.webhooks), "/api/v1/vrs/webhooks"
+    one = every + "/{id}"
+    deliveries = one + "/deliveries"
+    delivery = deliveries + "/{delivery_id}"
 
     def route(path: str, name: str, action: Action, method: str = "GET", parameters: Collection[str] = ()) -> Route:
         return Route(path, _endpoint(parts, name, action, parameters), methods=[method])
 
     return [
-        route(_PATH, "add", hooks.add, "POST"),
-        route(_PATH, "list", hooks.page, parameters=PAGE_PARAMETERS),
-        route(_ONE, "show", hooks.show),
-        route(_ONE, "change", hooks.change, "PATCH"),
-        route(_ONE, "remove", hooks.remove, "DELETE"),
-        route(_ONE + "/test", "test", hooks.test, "POST"),
-        route(_ONE + "/rotate", "rotate", hooks.rotate, "POST"),
-        route(_DELIVERIES, "deliveries", hooks.deliveries, parameters=api_requests.DELIVERY_PARAMETERS),
-        route(_DELIVERY, "delivery", hooks.delivery),
-        route(_DELIVERY + "/resend", "resend", hooks.resend, "POST"),
+        route(every, "add", hooks.add, "POST"),
+        route(every, "list", hooks.page, parameters=PAGE_PARAMETERS),
+        route(one, "show", hooks.show),
+        route(one, "change", hooks.change, "PATCH"),
+        route(one, "remove", hooks.remove, "DELETE"),
+        route(one + "/test", "test", hooks.test, "POST"),
+        route(one + "/rotate", "rotate", hooks.rotate, "POST"),
+        route(deliveries, "deliveries", hooks.deliveries, parameters=PAGE_PARAMETERS | {"status"}),
+        route(delivery, "delivery", hooks.delivery),
+        route(delivery + "/resend", "resend", hooks.resend, "POST"),
     ]
 
 
@@ -258,10 +253,10 @@ def _endpoint(
         key: ApiKey | Problem
         try:
             key = await parts.access.workspace_key(header_map(request.scope), address)
+            if isinstance(key, ApiKey):
+                key = LIVE_KEY_NEEDED if key.test else forbidden(key, "webhooks", address) or key
         except TenancyUnavailable as error:
             key = _problem_of(error)
-        if isinstance(key, ApiKey):
-            key = LIVE_KEY_NEEDED if key.test else forbidden(key, _SCOPE, address) or key
         result: Response | Problem
         if isinstance(key, Problem):
             result = key
@@ -272,27 +267,27 @@ def _endpoint(
             elif allowance is not None and not allowance.admitted:
                 result = rate_limited(allowance)
             else:
-                result = refuse_unknown(request.scope, parameters) or await _call(action, key, request)
+                try:
+                    with acting_as(Actor("key", key.id, address)):
+                        unknown = refuse_unknown(request.scope, parameters)
+                        result = unknown or await action(key.workspace_id, request)
+                except get_args(Refusal) as error:
+                    result = _problem_of(error)
         _log_change(name, key, request, result)
         if isinstance(result, Problem):
-            closing = ((b"connection", b"close"),) if result.status in _UNREAD_BODY else ()
+            # The rest of such a body is not read, so the connection cannot be used again.
+            closing = ((b"connection", b"close"),) if result.status in {408, 413} else ()
             result = problem_response(result, *closing, retry_after_seconds=parts.retry_after_seconds)
         return result if allowance is None else with_allowance(result, allowance)
 
     return endpoint
 
 
-async def _call(action: Action, key: ApiKey, request: Request) -> Response | Problem:
-    try:
-        with acting_as(Actor.key(key.id, client_address(request.scope))):
-            return await action(key.workspace_id, request)
-    except get_args(Refusal) as error:
-        return _problem_of(error)
-
-
 def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Response | Problem) -> None:
     """Logs changes, without floods of bad tokens, which are logged once."""
-    if request.method in {"GET", "HEAD"} or (isinstance(key, Problem) and key.code == _FLOOD):
+    if request.method in {"GET", "HEAD"} or (
+        isinstance(key, Problem) and key.code == catalogue.TOO_MANY_BAD_TOKENS.code
+    ):
         return
     known = key if isinstance(key, ApiKey) else None
     # Only what has the form of one: a path may hold anything, a card number too.

@@ -26,16 +26,12 @@ from forwarder.store.deliveries import DeliveryStatus
 from forwarder.webhooks.port import MAX_HEADERS
 
 _NOTHING_CHANGED: Final = "Nothing was changed"
-_UNSUPPORTED_MEDIA_TYPE: Final = catalogue.UNSUPPORTED_MEDIA_TYPE.problem(
-    "The body must be JSON in UTF-8, not compressed, sent with Content-Type: application/json."
-)
 _UNREAD: Final = {
     BodyFault.TOO_LARGE: catalogue.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes."),
     BodyFault.TIMED_OUT: catalogue.BODY_TIMED_OUT.problem(f"{_NOTHING_CHANGED}."),
     BodyFault.NO_ROOM: catalogue.OVERLOADED.problem(f"{_NOTHING_CHANGED}. Send the same request again in a moment."),
 }
 MAX_URL: Final = 2000
-MAX_SELECTED: Final = 500
 _TERMS: Final = {"integration_account_ids": "account_ids", "asymmetric_signature": "asymmetric"}
 
 _Url = Annotated[
@@ -45,11 +41,6 @@ _Url = Annotated[
         description="Where events are posted: `https`, and an address of the public internet.",
         json_schema_extra={"format": "uri"},
     ),
-]
-_Type = Annotated[str, Field(json_schema_extra={"enum": list(RESULT_TYPES)})]
-_Types = Annotated[
-    list[_Type] | None,
-    Field(min_length=1, description="The event types to subscribe to; null for all, including future ones."),
 ]
 
 
@@ -74,16 +65,7 @@ class RequestBody(BaseModel):
 
 
 _Id = Annotated[str, Field(min_length=1, max_length=MAX_ID, pattern=NO_NUL)]
-_AccountIds = Annotated[
-    list[_Id] | None,
-    Field(
-        min_length=1, max_length=MAX_SELECTED, description="Only events of these integration accounts; null for all."
-    ),
-]
-_PropertyIds = Annotated[
-    list[_Id | int] | None,
-    Field(min_length=1, max_length=MAX_SELECTED, description="Only events of these properties; null for all."),
-]
+_Type = Annotated[str, Field(json_schema_extra={"enum": list(RESULT_TYPES)})]
 _Headers = Annotated[
     dict[str, str],
     Field(
@@ -100,9 +82,15 @@ _Asymmetric = Annotated[
 
 
 class _Selection(RequestBody):
-    types: _Types = None
-    integration_account_ids: _AccountIds = None
-    property_ids: _PropertyIds = None
+    types: list[_Type] | None = Field(
+        None, min_length=1, description="The event types to subscribe to; null for all, including future ones."
+    )
+    integration_account_ids: list[_Id] | None = Field(
+        None, min_length=1, max_length=500, description="Only events of these integration accounts; null for all."
+    )
+    property_ids: list[_Id | int] | None = Field(
+        None, min_length=1, max_length=500, description="Only events of these properties; null for all."
+    )
 
     def terms(self) -> WebhookTerms:
         given = {_TERMS.get(name, name): getattr(self, name) for name in self.model_fields_set - {"enabled"}}
@@ -138,23 +126,18 @@ class WebhookChange(_Selection):
     )
 
 
+_OVERLAP: Final = "How long deliveries are also signed with the old secret, in seconds."
+
+
 class Rotation(RequestBody):
     """Terms of replacing a webhook's secret."""
 
     overlap_seconds: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=MAX_OVERLAP_SECONDS,
-            description="How long deliveries are also signed with the old secret, in seconds.",
-        ),
-        BeforeValidator(whole),
+        int, Field(ge=0, le=MAX_OVERLAP_SECONDS, description=_OVERLAP), BeforeValidator(whole)
     ] = DEFAULT_OVERLAP_SECONDS
 
 
 Body = TypeVar("Body", bound=RequestBody)
-DELIVERY_PARAMETERS: Final = parameters.PAGE_PARAMETERS | {"status"}
-"""The query parameters of a list of deliveries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +158,8 @@ async def read_request_body(request: Request, model: type[Body], *, optional: bo
     if optional and not content:
         content = b"{}"
     elif not received.is_sent_as(JSON_BODY):
-        return received.with_media_type(_UNSUPPORTED_MEDIA_TYPE)
+        wanted = "The body must be JSON in UTF-8, not compressed, sent with Content-Type: application/json."
+        return received.with_media_type(catalogue.UNSUPPORTED_MEDIA_TYPE.problem(wanted))
     try:
         body = read_object(model, content)
     except MalformedJson as error:

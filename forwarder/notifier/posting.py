@@ -86,8 +86,6 @@ class NotifierParts:
 
 TEST_EVENT: Final = "webhook.test.v1"
 """The type that `test` sends, regardless of the endpoint's subscriptions."""
-_MAX_EVENT_ID: Final = MAX_ID + 32
-"""An event id contains the id of its submission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +111,12 @@ def decode_event(message: Message) -> Event:
     if not isinstance(workspace_id, str) or not all(attributes):
         raise Undecodable("not a result event: it has no workspace, id, type or time")
     event_id, kind, time = (each or "" for each in attributes)
-    if not (_is_id(workspace_id, MAX_ID) and _is_id(event_id, _MAX_EVENT_ID) and _is_id(kind, MAX_ID)):
+    # An event id contains the id of its submission.
+    limited = (workspace_id, MAX_ID), (event_id, MAX_ID + 32), (kind, MAX_ID)
+    if any(len(text) > limit or "\0" in text for text, limit in limited):
         raise Undecodable("not a result event: an identifier is too long or has U+0000")
     body = body_of(kind, time, message.value.decode())
     return Event(event_id, kind, workspace_id, body, trace_of(message.headers), str(account_id), str(property_id))
-
-
-def _is_id(text: str, max_length: int) -> bool:
-    return len(text) <= max_length and "\0" not in text
 
 
 def body_of(kind: str, time: str, data: str) -> str:
@@ -137,24 +133,19 @@ _MIN_PAUSE: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`outcome`: the name in metrics and logs. `retry_after_seconds`: requested by the endpoint, for all of its deliveries."""
+    """`outcome`, as in metrics and logs: delivered, gone, failed, or put_off. `retry_after_seconds`: requested by the endpoint, for
+    all of its deliveries."""
 
     tried: TriedDelivery
     outcome: str
     retry_after_seconds: float = 0.0
 
-    @property
-    def delivered(self) -> bool:
-        return self.tried.status is DeliveryStatus.DELIVERED
-
 
 def decide(delivery: DueDelivery, result: PostResult, *, began: datetime, took: timedelta, jitter: float) -> Decision:
     """The decision to record for an attempt that began then and took so long."""
-    ms = round(took / timedelta(milliseconds=1))
-    status: int | None = None
-    retry_after: float | None = None
+    status, retry_after, ms = None, 0.0, round(took / timedelta(milliseconds=1))
     if isinstance(result, EndpointResponse):
-        status, retry_after = result.status, result.retry_after_seconds
+        status, retry_after = result.status, max(result.retry_after_seconds or 0.0, 0.0)
         attempt = DeliveryAttempt(iso(began), ms, status=status, detail=result.excerpt or None)
     else:
         attempt = DeliveryAttempt(iso(began), ms, failure=result.failure, detail=result.detail or None)
@@ -162,14 +153,15 @@ def decide(delivery: DueDelivery, result: PostResult, *, began: datetime, took: 
     now = began + took
     if status is not None and HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Decision(TriedDelivery(delivery, DeliveryStatus.DELIVERED, attempt, now), "delivered")
-    if status == HTTPStatus.GONE:
-        return Decision(TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now), "gone")
-    since = delivery.retrying_since
-    due_at = next_try(delivery.tries + 1, retrying_since=since, now=now, retry_after_seconds=retry_after, jitter=jitter)
+    since, due_at = delivery.retrying_since, None
+    if status != HTTPStatus.GONE:
+        due_at = next_try(
+            delivery.tries + 1, retrying_since=since, now=now, retry_after_seconds=retry_after, jitter=jitter
+        )
     if due_at is None:
-        return Decision(TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now), "failed")
-    put_off = TriedDelivery(delivery, DeliveryStatus.PENDING, attempt, now, due_at)
-    return Decision(put_off, "put_off", max(retry_after or 0.0, 0.0))
+        ended = TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now)
+        return Decision(ended, "gone" if status == HTTPStatus.GONE else "failed")
+    return Decision(TriedDelivery(delivery, DeliveryStatus.PENDING, attempt, now, due_at), "put_off", retry_after)
 
 
 def with_adjusted_start(delivery: DueDelivery, *, now: datetime, failing_seconds: float) -> DueDelivery:
@@ -283,33 +275,25 @@ class Poster:
 
     async def disable_if_dead(self, endpoint: Endpoint, decisions: Sequence[Decision]) -> None:
         """Disables the endpoint if it returned 410, or accepted nothing for as long as one of these deliveries was tried."""
-        if gone := [each for each in decisions if each.outcome == "gone"]:
-            await self._disable(endpoint, Disabled.GONE, gone)
-            return
-        # Since the first recorded attempt of the series: earlier than `retrying_since` after an outage.
-        since: list[datetime] = []
-        given_up = [each for each in decisions if each.outcome == "failed"]
-        for delivery in (each.tried.delivery for each in given_up):
-            kept = min(delivery.tries, len(delivery.attempts))
-            since.append(datetime.fromisoformat(delivery.attempts[-kept].at) if kept else delivery.retrying_since)
-        if given_up and not await self._parts.queue.delivered_since(endpoint.id, max(since)):
-            await self._disable(endpoint, Disabled.FAILING, given_up)
-
-    async def _disable(self, endpoint: Endpoint, reason: Disabled, failed: Sequence[Decision]) -> None:
+        queue, reason = self._parts.queue, Disabled.GONE
+        if not (failed := [each.tried.delivery for each in decisions if each.outcome == "gone"]):
+            reason, failed = Disabled.FAILING, [each.tried.delivery for each in decisions if each.outcome == "failed"]
+            # Since the first recorded attempt of the series: earlier than `retrying_since` after an outage.
+            since: list[datetime] = []
+            for delivery in failed:
+                kept = min(delivery.tries, len(delivery.attempts))
+                since.append(datetime.fromisoformat(delivery.attempts[-kept].at) if kept else delivery.retrying_since)
+            if not failed or await queue.delivered_since(endpoint.id, max(since)):
+                return
         now = self._parts.clock.now()
         if not await self._parts.endpoints.disable(endpoint.id, reason, now=now, url=endpoint.url):
             # It was disabled or removed meanwhile; or it has another address, which has not refused these.
-            await self._parts.queue.put_back(endpoint.id, [each.tried.delivery.id for each in failed], now=now)
-        else:
-            metrics.WEBHOOK_ENDPOINTS_DISABLED.labels(reason.value).inc()
-            stopped = await self._parts.queue.stop(endpoint.id, now=now)
-            _log.warning(
-                "webhook.endpoint_disabled",
-                endpoint_id=endpoint.id,
-                workspace_id=endpoint.workspace_id,
-                reason=reason.value,
-                stopped=stopped,
-            )
+            await queue.put_back(endpoint.id, [each.id for each in failed], now=now)
+            return
+        metrics.WEBHOOK_ENDPOINTS_DISABLED.labels(reason.value).inc()
+        stopped = await queue.stop(endpoint.id, now=now)
+        ids = {"endpoint_id": endpoint.id, "workspace_id": endpoint.workspace_id}
+        _log.warning("webhook.endpoint_disabled", **ids, reason=reason.value, stopped=stopped)
 
     async def _record_plainly(self, tried: TriedDelivery, fault: Fault) -> None:
         """Records a replacement without the endpoint's response, which may be the cause of the fault."""

@@ -23,6 +23,7 @@ import structlog
 
 from forwarder.notifier.posting import Decision, Event, NotifierParts, NotifierSettings, Poster, decode_event
 from forwarder.observability import metrics
+from forwarder.oversight.audit import OUTAGES
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, as_fault, by_halves, contained
 from forwarder.process.loops import Outage, cancel_all, detached, forever, keep_trying
@@ -30,7 +31,7 @@ from forwarder.store.deliveries import NewDelivery
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.topics.codec import Undecodable, is_outcome
-from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
+from forwarder.topics.port import ConsumedMessage, Consumer
 from forwarder.topics.reading import read_last
 
 _UNBROKEN_SECONDS: Final = 3600.0
@@ -155,36 +156,34 @@ class EndpointDispatcher:
 
     async def _post_some(self, endpoint_id: str) -> bool:
         """Posts one batch; whether to continue. Reads the endpoint each time: a new URL or secret has effect at once."""
-        queue, settings, now = self._parts.queue, self._parts.settings, self._parts.clock.now()
+        queue, settings = self._parts.queue, self._parts.settings
         endpoint = await self._parts.endpoints.endpoint(endpoint_id)
         if endpoint is None or not endpoint.enabled:
-            await queue.stop(endpoint_id, now=now)
+            await queue.stop(endpoint_id, now=self._parts.clock.now())
             return False
         opened, now = self._poster.opened(endpoint), self._parts.clock.now()
         count = 1 if self.backoff.is_failing(endpoint_id) else settings.in_flight
         until = now + timedelta(seconds=settings.claim_seconds)
-        claimed = await queue.claim(endpoint_id, now=now, until=until, limit=count)
-        if not claimed:
+        if not (claimed := await queue.claim(endpoint_id, now=now, until=until, limit=count)):
             return False
         failing = self.backoff.failing_seconds(endpoint_id)
         posts = (self._poster.post(opened, one, failing_seconds=failing) for one in claimed)
-        results = await asyncio.gather(*posts, return_exceptions=True)
-        for error in results:
-            if isinstance(error, BaseException):
-                raise error
-        decisions = [each for each in results if isinstance(each, Decision)]
+        decisions: list[Decision] = []
+        for result in await asyncio.gather(*posts, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+            decisions.append(result)
         await self._poster.disable_if_dead(endpoint, decisions)
         # A single success shows that the endpoint works; refused deliveries wait for their own next attempt.
         retry_after = max(each.retry_after_seconds for each in decisions)
-        works = any(each.delivered for each in decisions)
+        works = any(each.outcome == "delivered" for each in decisions)
         if works and not retry_after:
             self.backoff.record_success(endpoint_id)
-            return True
-        self.backoff.record_failure(endpoint_id, retry_after_seconds=retry_after, endpoint_failed=not works)
-        return False
+        else:
+            self.backoff.record_failure(endpoint_id, retry_after_seconds=retry_after, endpoint_failed=not works)
+        return works and not retry_after
 
 
-_OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 _LOOKED_AT: Final = 1_000
 """Events of each partition, as workers look at."""
 _LOST_FOR: Final = timedelta(hours=1)
@@ -221,7 +220,7 @@ class Intake:
                 list(_decoded(messages)),
                 where=Where.WEBHOOK_INTAKE,
                 set_aside=_skip,
-                outages=_OUTAGES,
+                outages=OUTAGES,
                 refusals=(Unstorable,),
                 refused=_skip,
                 blame=self._blame,
@@ -256,7 +255,9 @@ class Intake:
         return wanted
 
     async def _through_outages(self, step: Callable[[], Awaitable[T]]) -> T:
-        return await keep_trying(step, name=Where.WEBHOOK_INTAKE, clock=self._parts.clock, outages=_OUTAGES[:2])
+        return await keep_trying(
+            step, name=Where.WEBHOOK_INTAKE, clock=self._parts.clock, outages=(StoreUnavailable, TenancyUnavailable)
+        )
 
 
 def _decoded(messages: Sequence[ConsumedMessage]) -> Iterable[_Received]:
@@ -301,7 +302,7 @@ class Notifier:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults."""
-        run = partial(forever, clock=self._parts.clock, outages=_OUTAGES)
+        run = partial(forever, clock=self._parts.clock, outages=OUTAGES)
         events = run(self._consume, name=Where.WEBHOOK_EVENTS, outage=self._outage)
         named = {Where.WEBHOOK_EVENTS: events, Where.WEBHOOK_SWEEP: run(self._sweep, name=Where.WEBHOOK_SWEEP)}
         loops = [asyncio.create_task(loop, name=name) for name, loop in named.items()]

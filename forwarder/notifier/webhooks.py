@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 MAX_OVERLAP_SECONDS: Final = 7 * 24 * 60 * 60
 DEFAULT_OVERLAP_SECONDS: Final = 24 * 60 * 60
 _MAX_ID: Final = 2**63 - 1
-_MAX_DESCRIPTION: Final = 500
-_MAX_AUDITED: Final = 20
-_LISTS: Final = frozenset({"types", "account_ids", "property_ids"})
-_NO_HEADERS: Final = {"headers": None, "header_names": None}
 
 
 class EndpointDisabled(RuntimeError):
@@ -112,22 +108,26 @@ class Webhooks:
             await self.targets.check(url)
         if headers is None and was.headers is not None and origin_of(url) != origin_of(was.url):
             raise HeadersNeeded("The address has another host: give the headers again, or none to remove them.")
-        changes: dict[str, Any] = {**terms, "description": terms.get("description", was.description)[:_MAX_DESCRIPTION]}
-        for name in _LISTS & changes.keys():
+        changes: dict[str, Any] = {**terms, "description": terms.get("description", was.description)[:500]}
+        for name in {"types", "account_ids", "property_ids"} & changes.keys():
             changes[name] = changes[name] and tuple(dict.fromkeys(changes[name]))
         for kind in changes.get("types") or ():
             if kind not in RESULT_TYPES:
                 raise UnknownType(f"There is no event of type {kind!r}. There are: {', '.join(RESULT_TYPES)}.")
         if headers is not None:
             require_headers(headers)
-            sealed = self.sealer.seal_text(to_json(headers).decode(), of_webhook_headers(was.id, url))
-            changes |= {"headers": sealed, "header_names": tuple(headers)} if headers else _NO_HEADERS
+            sealed = (
+                self.sealer.seal_text(to_json(headers).decode(), of_webhook_headers(was.id, url)) if headers else None
+            )
+            changes |= {"headers": sealed, "header_names": tuple(headers) or None}
         return replace(was, **changes)
 
     async def enable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
         """Post to it again: events from now on, and deliveries that are sent again."""
         async with self._changing("enable", endpoint_id, workspace_id):
-            return _still_there(await self.registry.enable(endpoint_id), endpoint_id)
+            if (enabled := await self.registry.enable(endpoint_id)) is None:
+                raise _unknown(endpoint_id)
+            return enabled
 
     async def disable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
         """Stop posting to it: pending deliveries end as `STOPPED`, and events are not queued meanwhile."""
@@ -156,8 +156,9 @@ class Webhooks:
             secret = new_secret()
             until = self.clock.now() + timedelta(seconds=overlap_seconds) if overlap_seconds else None
             sealed = self.sealer.seal_text(secret, of_webhook_secret(endpoint_id))
-            rotated = await self.registry.rotate(endpoint_id, sealed, previous_until=until)
-            return _still_there(rotated, endpoint_id), secret
+            if (rotated := await self.registry.rotate(endpoint_id, sealed, previous_until=until)) is None:
+                raise _unknown(endpoint_id)
+            return rotated, secret
 
     async def test(self, endpoint_id: str, *, workspace_id: str | None) -> int:
         """Queues a `webhook.test.v1` for this endpoint, whatever it subscribes to. Returns the delivery id. Raises
@@ -224,7 +225,7 @@ def _audited(endpoint: Endpoint, terms: Collection[str]) -> dict[str, Any]:
     """These terms as far as the audit trail has them: of an address the host, of headers the names, of a list the beginning."""
     shown = {**endpoint.terms, "url": origin_of(endpoint.url), "headers": endpoint.header_names}
     return {
-        name: [mask(each) for each in value[:_MAX_AUDITED]] if isinstance(value, tuple) else value
+        name: [mask(each) for each in value[:20]] if isinstance(value, tuple) else value
         for name, value in shown.items()
         if name in terms and name != "description"
     }
@@ -233,12 +234,6 @@ def _audited(endpoint: Endpoint, terms: Collection[str]) -> dict[str, Any]:
 def _require_enabled(endpoint: Endpoint) -> None:
     if not endpoint.enabled:
         raise EndpointDisabled(f"The endpoint {endpoint.id!r} is disabled: enable it first.")
-
-
-def _still_there(endpoint: Endpoint | None, endpoint_id: str) -> Endpoint:
-    if endpoint is None:
-        raise _unknown(endpoint_id)
-    return endpoint
 
 
 def _unknown(endpoint_id: str) -> NotKnown:

@@ -30,13 +30,11 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 OUTAGES: Final = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
-_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9._~:-]{1,200}")
-_MAX_TEXT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts. `origin`: the host or address. Kind and name: as in `AuditEntry`."""
+    """Who acts: `operator`, or `key` with its id. `origin`: the host or address. Kind and name: as in `AuditEntry`."""
 
     kind: str
     name: str
@@ -51,10 +49,6 @@ class Actor:
         except KeyError:  # a container's user may have no name
             name = f"uid {number}"
         return cls("operator", name, socket.gethostname())
-
-    @classmethod
-    def key(cls, key_id: str, address: str) -> "Actor":
-        return cls("key", key_id, address)
 
 
 _acting: ContextVar[Actor | None] = ContextVar("acting", default=None)
@@ -84,8 +78,7 @@ class Audit:
     """Audits operations on `trail`."""
 
     def __init__(self, trail: "AuditTrail", clock: Clock) -> None:
-        self._trail = trail
-        self._clock = clock
+        self._trail, self._clock = trail, clock
 
     @asynccontextmanager
     async def operation(
@@ -139,7 +132,12 @@ class Audit:
 
     def _entry(self, operation: Operation, result: AuditResult, reason: str | None = None) -> AuditEntry:
         actor = _acting.get() or Actor("system", "forwarder", socket.gethostname())
-        real = result in {AuditResult.DONE, AuditResult.REQUESTED}
+        # A refused target may be any text, even a guest's name: keep it only if it looks like an identifier.
+        real, identifier = result in {AuditResult.DONE, AuditResult.REQUESTED}, re.compile(r"[A-Za-z0-9._~:-]{1,200}")
+        workspace_id, target = (
+            _text(each) if each is not None and (real or identifier.fullmatch(each)) else None
+            for each in (operation.workspace, operation.target)
+        )
         return AuditEntry(
             at=self._clock.now(),
             actor_kind=actor.kind,
@@ -147,20 +145,13 @@ class Audit:
             origin=_text(actor.origin),
             action=operation.action,
             result=result.value,
-            workspace_id=_named(operation.workspace, real=real),
-            target=_named(operation.target, real=real),
+            workspace_id=workspace_id,
+            target=target,
             reason=reason,
             details=to_json(operation.details).decode(),
         )
 
 
-def _named(identifier: str | None, *, real: bool) -> str | None:
-    """A refused target may be any text, even a guest's name: keep it only if it looks like an identifier."""
-    if identifier is None or (not real and _IDENTIFIER.fullmatch(identifier) is None):
-        return None
-    return _text(identifier)
-
-
 def _text(text: str) -> str:
-    """Text that the database accepts, cut to `_MAX_TEXT` characters."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()[:_MAX_TEXT]
+    """Text that the database accepts, cut to 200 characters."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()[:200]

@@ -60,7 +60,7 @@ async def test_each_change_of_a_tenant_says_who_did_it_from_where_and_to_what(
         await tenancy.put_account(account)
         await tenancy.change_account(account, replace(account, credential="b3RoZXI", concurrency=2))
         await tenancy.pause("acc-1", paused=True)
-    with acting_as(Actor.key(key.id, "192.0.2.7")):
+    with acting_as(Actor("key", key.id, "192.0.2.7")):
         await tenancy.revoke_key(key.id)
         with pytest.raises(NotKnown):
             await tenancy.revoke_key("maria@example.com")
