@@ -292,8 +292,10 @@ class Poster:
             return
         metrics.WEBHOOK_ENDPOINTS_DISABLED.labels(reason.value).inc()
         stopped = await queue.stop(endpoint.id, now=now)
-        ids = {"endpoint_id": endpoint.id, "workspace_id": endpoint.workspace_id}
-        _log.warning("webhook.endpoint_disabled", **ids, reason=reason.value, stopped=stopped)
+        endpoint_id, workspace_id, why = endpoint.id, endpoint.workspace_id, reason.value
+        _log.warning(
+            "webhook.endpoint_disabled", endpoint_id=endpoint_id, workspace_id=workspace_id, reason=why, stopped=stopped
+        )
 
     async def _record_plainly(self, tried: TriedDelivery, fault: Fault) -> None:
         """Records a replacement without the endpoint's response, which may be the cause of the fault."""

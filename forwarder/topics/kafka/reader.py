@@ -14,11 +14,11 @@ at a time: then an error costs no other record, and its place is known. What fol
 import asyncio
 import logging
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition, errors
 from aiokafka.errors import KafkaError
@@ -82,7 +82,7 @@ class KafkaReader:
     def __init__(self, consumer: AIOKafkaConsumer, connection: KafkaConnection, *, careful: bool = False) -> None:
         self.consumer = consumer
         self._careful_reads = _CAREFUL_READS if careful else 0
-        self._failures: dict[TopicPartition, tuple[int, int]] = {}  # an offset, and how often reading it failed
+        self._failures: Counter[tuple[TopicPartition, int]] = Counter()  # how often reading this offset failed
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._failed: list[TopicPartition] = []
         """The waiting partitions that were retried since the caller was last notified."""
@@ -131,7 +131,8 @@ class KafkaReader:
         for partition, waiting in self._waiting.items():
             if partition in self.consumer.assignment():
                 self.consumer.resume(partition)
-            _log.info("partition.given_up", extra=_place(partition, waiting.offset))
+            topic, number = partition
+            _log.info("partition.given_up", extra={"topic": topic, "partition": number, "offset": waiting.offset})
         self._waiting.clear()
         self._failed.clear()
 
@@ -228,19 +229,20 @@ class KafkaReader:
         """A record marked unreadable in place of the next one of `partition`, where that is its own fault. None while another try
         may still read it, and where the partition waits from now on."""
         offset = await self.consumer.position(partition)
-        known, failures = self._failures.get(partition, (offset, 0))
-        failures = failures + 1 if known == offset else 1
-        self._failures[partition] = (offset, failures)
-        if failures < _TRIES:
+        self._failures[partition, offset] += 1
+        if self._failures[partition, offset] < _TRIES:
             return []
-        found = _place(partition, offset) | {"error": str(error)}
+        (topic, number), why = partition, str(error)
         if error.by_content:
-            _log.error("record.unreadable", extra=found)
+            _log.error("record.unreadable", extra={"topic": topic, "partition": number, "offset": offset, "error": why})
             self.consumer.seek(partition, offset + 1)
             headers = ((UNREADABLE, error.name.encode()),)
             now = time.time_ns() // 1_000_000  # the record's own time is unknown
             return [ConsumerRecord(*partition, offset, now, 0, None, None, None, -1, -1, headers)]
-        _log.error("partition.unreadable", extra=found | {"remedy": error.remedy})
+        _log.error(
+            "partition.unreadable",
+            extra={"topic": topic, "partition": number, "offset": offset, "error": why, "remedy": error.remedy},
+        )
         self._wait(partition, offset, error)
         return []
 
@@ -266,13 +268,10 @@ class KafkaReader:
             if self._waiting.get(partition) is waiting:  # else given up during this try
                 del self._waiting[partition]
                 if readable:
-                    _log.info("partition.readable_again", extra=_place(partition, waiting.offset))
+                    (topic, number), offset = partition, waiting.offset
+                    _log.info("partition.readable_again", extra={"topic": topic, "partition": number, "offset": offset})
                 else:
                     self._wait(partition, waiting.offset, error)
             if found:
                 return found
         return {}
-
-
-def _place(partition: TopicPartition, offset: int) -> dict[str, Any]:
-    return {"topic": partition.topic, "partition": partition.partition, "offset": offset}
