@@ -5,13 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from forwarder.pms.accounts import traits_of
 from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.fields import becomes
-from forwarder.pms.mapping import kind as mapped
-from forwarder.pms.mapping.kind import MappedKind
+from forwarder.pms.mapping.adapter import MappedKind
 from forwarder.pms.mapping.model import PmsMapping, counted
 from forwarder.pms.port import AccountConnection, BadOptions
 from forwarder.pms.registry import registered
@@ -102,8 +101,17 @@ def base_url_of_kind(kind: str, options: Mapping[str, Any]) -> str:
 
 
 def mapping_of(kind: str, options: Mapping[str, Any]) -> PmsMapping | None:
-    """The mapping of an account of that kind with these options; None for a kind with code of its own."""
-    return mapped.mapping_of(registered().kinds.get(kind), options)
+    """The mapping of an account of that kind with these options; None for a kind in code, or if it cannot be read."""
+    found = registered().kinds.get(kind)
+    if isinstance(found, MappedKind):
+        return found.mapping
+    if found is None or "mapping" not in options:
+        return None
+    try:
+        mapping = getattr(found.options.model_validate(options), "mapping", None)
+    except ValidationError:
+        return None
+    return mapping if isinstance(mapping, PmsMapping) else None
 
 
 SAMPLE_REFERENCE: Final = "rsv_" + "samplereference" * 2 + "aa"

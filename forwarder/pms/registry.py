@@ -107,7 +107,9 @@ class BuiltIn(Mapping[str, AdapterKind]):
     """The built-in kinds by name, each loaded on first use."""
 
     def __getitem__(self, kind: str) -> AdapterKind:
-        found: AdapterKind = load("forwarder.pms.mapping.kind:shipped")(kind) if kind in PAGES else load(CODED[kind][0])
+        found: AdapterKind = (
+            load("forwarder.pms.mapping.adapter:shipped")(kind) if kind in PAGES else load(CODED[kind][0])
+        )
         return found
 
     def __contains__(self, kind: object) -> bool:
@@ -142,9 +144,7 @@ def check_options(kind: str, options: Mapping[str, Any], registry: Registry | No
     try:
         registry.kinds[kind].options.model_validate(options)
     except ValidationError as error:
-        # Without the input: an option may be a secret that was put in the wrong place.
-        details = error.errors(include_input=False, include_url=False)
-        faults = faults_of(details, options)
+        faults = faults_of(error, options)
         raise BadOptions("; ".join(f"{'.'.join(map(str, loc)) or 'options'}: {said}" for loc, said in faults)) from None
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from forwarder.pms.accounts import page_text
 from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.fields import SPECIFIED, SentAs, becomes
-from forwarder.pms.mapping.kind import MappedKind
+from forwarder.pms.mapping.adapter import MappedKind
 from forwarder.pms.mapping.model import SOURCES, PmsMapping, counted, source_of
 from forwarder.pms.mapping.operations import Operation
 from forwarder.pms.mapping.values import DERIVED, FIELDS

@@ -3,22 +3,23 @@
 import hmac
 import secrets
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
 from forwarder.pms import sdk
 from forwarder.pms.auth import is_unauthorized
 from forwarder.pms.http.client import destination_of
-from forwarder.pms.mapping.parts import Condition, HeaderName, Scalar, Table, Text, nonsense
+from forwarder.pms.mapping.parts import Condition, HeaderName, Scalar, Table, Text
+from forwarder.pms.mapping.values import nonsense
 
 SignedPart = Literal["method", "path", "query", "timestamp", "nonce", "bodySha256", "key"]
 """What a signature may cover. `path` includes the path of the base URL; `query` has its parameters sorted by name."""
@@ -55,16 +56,11 @@ class OAuth(Table):
     usable_after_seconds: Annotated[float, Field(ge=0, le=10)] = 0.0
     """How long to wait before a new token is used."""
 
-    @model_validator(mode="after")
-    def _ends(self) -> Self:
+    def mistakes(self) -> Iterator[str]:
         if not self.ended.status:
-            raise nonsense("ended: `status` lists the statuses")
+            yield "ended: `status` lists the statuses"
         if (self.header is None) == (self.grant == "header"):
-            raise nonsense("`header` is for the grant header, which needs it")
-        return self
-
-
-_DAY_SECONDS: Final = 86_400
+            yield "`header` is for the grant header, which needs it"
 
 
 class Signature(Table):
@@ -75,14 +71,12 @@ class Signature(Table):
     text: Annotated[tuple[SignedPart, ...], Field(min_length=1)]
     """The parts that are signed, in this order. A timestamp is written as 2027-01-31T12:00:00Z."""
 
-    @model_validator(mode="after")
-    def _carries_what_it_signs(self) -> Self:
+    def mistakes(self) -> Iterator[str]:
         carried = set(self.headers.values())
         if "signature" not in carried or len(carried) != len(self.headers):
-            raise nonsense("headers: one carries the signature, and no two carry the same")
+            yield "headers: one carries the signature, and no two carry the same"
         if lacking := {"timestamp", "nonce"} & set(self.text) - carried:
-            raise nonsense(f"headers: one must carry the {', '.join(sorted(lacking))} that is signed")
-        return self
+            yield f"headers: one must carry the {', '.join(sorted(lacking))} that is signed"
 
 
 class Auth(Table):
@@ -101,22 +95,20 @@ class Auth(Table):
     signature: Signature | None = None
     """For the form signed."""
 
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def mistakes(self) -> Iterator[str]:
         if self.form != "oauth" and (self.name is None) == (self.form == "header"):
-            raise nonsense("`name` is for the form header, which needs it, and for oauth")
+            yield "`name` is for the form header, which needs it, and for oauth"
         if (self.oauth is None) == (self.form == "oauth"):
-            raise nonsense("`oauth` is for the form oauth, which needs it")
+            yield "`oauth` is for the form oauth, which needs it"
         if (self.signature is None) == (self.form == "signed"):
-            raise nonsense("`signature` is for the form signed, which needs it")
+            yield "`signature` is for the form signed, which needs it"
         if self.credential == "key" and self.form != "basic":
-            raise nonsense("`credential` is for the form basic")
-        return self
+            yield "`credential` is for the form basic"
 
 
 # --- authenticating requests ---
 
-_MEDIA_TYPES: Final = {"form": b"application/x-www-form-urlencoded", "json": b"application/json"}
+MEDIA_TYPES: Final = {"form": b"application/x-www-form-urlencoded", "json": b"application/json"}
 _ACCEPT: Final = (b"Accept", b"application/json")
 
 
@@ -143,7 +135,7 @@ class Credentials:
             base = connection.base_url.rstrip("/")
             self._url = token_url or oauth.token_url.replace("{base}", base).replace("{host}", _origin(base))
             whose = (connection.account_id, connection.grants)
-            life = 0.0 if oauth.tokens_per_day is None else _DAY_SECONDS / oauth.tokens_per_day
+            life = 0.0 if oauth.tokens_per_day is None else 86_400 / oauth.tokens_per_day
             self._authorization = sdk.Authorization(*whose, clock, self._ask, ended=ended, min_seconds=life)
         self.renews = self._authorization is not None
 
@@ -191,7 +183,7 @@ class Credentials:
             }
             form = {name: text for name, text in asked.items() if text is not None}
             content = urlencode(form).encode("ascii") if oauth.encoding == "form" else to_json(form)
-            headers = (_ACCEPT, (b"Content-Type", _MEDIA_TYPES[oauth.encoding]))
+            headers = (_ACCEPT, (b"Content-Type", MEDIA_TYPES[oauth.encoding]))
             request = sdk.Request("POST", self._url, headers, content)
         response = await send(request)
         if response.status_code not in (HTTPStatus.OK, HTTPStatus.CREATED):

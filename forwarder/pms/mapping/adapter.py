@@ -1,33 +1,34 @@
-"""The adapter for PMSs that a mapping describes."""
+"""The adapter for PMSs that a mapping describes, and the kinds that a page describes, with the class that it names, if any."""
 
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final, TypeVar
 
+from pydantic import BaseModel, Field, create_model
 from pydantic_core import to_json
 
 from forwarder.pms import sdk
+from forwarder.pms.accounts import page_text
 from forwarder.pms.http.outcomes import is_ambiguous, refused_in_words
 from forwarder.pms.mapping import response as answers
 from forwarder.pms.mapping.access import Credentials
+from forwarder.pms.mapping.document import DocumentFault, load_document
 from forwarder.pms.mapping.model import PmsMapping
-from forwarder.pms.mapping.operations import Cancel, Find, Operation, Pages, Show
+from forwarder.pms.mapping.operations import Cancel, Find, Operation, Show
 from forwarder.pms.mapping.parts import Rule
-from forwarder.pms.mapping.request import Asked, Requests
+from forwarder.pms.mapping.request import Asked, Requests, table_of
 from forwarder.pms.mapping.values import MISSING, DoesNotFit, assembled, texts_at, value_at
 from forwarder.pms.port import REFUSED_IN_WORDS, SEARCH_UNPROVEN
+from forwarder.process.loading import load
 
-_NOT_FOUND: Final = {"propertyId": "property_not_found", "roomId": "room_not_found"}
 _NOT_MAPPED: Final = sdk.Deferred("mapping_lacks_it", "The account's mapping does not say how this is asked.")
-_CONTRADICTS_ITSELF: Final = sdk.Deferred(
-    "pms_answer_not_understood", "The PMS says that there are more reservations than it lists."
-)
 _MEANINGS: Final = {meaning.name.lower(): meaning for meaning in sdk.Meaning}
 _REFUSED_BY_WORDS: Final = {"pms_refused", "room_unavailable"}
 _STAND_IN_ID: Final = "THE-PMS-ID"
 
 Failure = sdk.Rejected | sdk.Deferred | sdk.InDoubt
+F = TypeVar("F", bound=Failure)
 
 
 class MappedAdapter:
@@ -100,7 +101,8 @@ class MappedAdapter:
 
     def misfit(self, misfit: DoesNotFit, booking: sdk.Booking) -> sdk.Rejected:
         """The refusal of a booking that cannot be written as the PMS wants it."""
-        return self.refusal(_NOT_FOUND.get(misfit.name, "pms_refused"), str(misfit), booking)
+        code = {"propertyId": "property_not_found", "roomId": "room_not_found"}.get(misfit.name, "pms_refused")
+        return self.refusal(code, str(misfit), booking)
 
     def read(self, response: sdk.Response, booking: sdk.Booking) -> sdk.Outcome | answers.Tentative:
         answer = answers.answer_to(self._mapping, self._mapping.create, response)
@@ -159,7 +161,7 @@ class MappedAdapter:
     # --- find ---
 
     async def find(self, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome:
-        find, shows = self._mapping.find, self._mapping.read_backs
+        mapping, find, shows = self._mapping, self._mapping.find, self._mapping.read_backs
         if find is None:
             return _NOT_MAPPED
         found = await self._search(find, booking, send)
@@ -167,7 +169,9 @@ class MappedAdapter:
             # By the id that our create was answered with, if it is shown and nothing in it is another's.
             answer = await self._ask(shows[0], Asked(booking, booking.pms_id), send)
             item = value_at(answer.body, shows[0].reservation) if answer.meaning is True else MISSING
-            found = answers.confirmed_by_id(self._mapping, item, booking) or found
+            is_ours = answers.has_our_id(mapping.reservation, item, booking)
+            if is_ours and answers.state_of(mapping.reservation, item) == "confirmed":
+                found = answers.confirmed(mapping, booking.pms_id, item, booking)
         if isinstance(found, sdk.Absent) and not find.empty_proves:
             detail = "The PMS shows no such reservation, and its search may leave some out."
             return sdk.Deferred(SEARCH_UNPROVEN, detail)
@@ -189,46 +193,29 @@ class MappedAdapter:
             if isinstance(looked, tuple) and looked[0]:
                 detail = "The PMS was asked for our reference, and answered with reservations that do not carry it."
                 return sdk.Deferred("pms_answer_not_understood", detail)
-            if isinstance(looked, tuple) and answers.hides_some(looked[1], 0):
-                return _CONTRADICTS_ITSELF
-            return sdk.Absent() if isinstance(looked, tuple) else looked
+            return answers.end_of_list(looked[1], 0) if isinstance(looked, tuple) else looked
         first = {"page": str(pages.first), "offset": "0"}.get(pages.by)
-        step = None if pages.first_unsaid else first
+        step: str | sdk.Absent | sdk.Deferred | None = None if pages.first_unsaid else first
         known: set[str | None] = set()
         seen, count = 0, None
         unclear: sdk.Deferred | None = None
         for number in range(1, pages.most + 1):
-            looked = await self._look(find, Asked(booking, page=None if step is None else (pages.query, step)), send)
+            asked = Asked(booking, page=(pages.query, step) if isinstance(step, str) else None)
+            looked = await self._look(find, asked, send)
             if not isinstance(looked, tuple):
                 return (unclear or looked) if isinstance(looked, sdk.Absent) else looked
             items, body = looked
-            unclear = unclear or self._not_conclusive(items, known, booking)
+            unclear = unclear or answers.inconclusive(mapping, items, known, booking)
             known |= {answers.id_of(mapping.reservation, item) for item in items}
             seen += len(items)
             if number == 1 or pages.by != "lastId":  # by last id, later pages may count only what follows
                 shown = value_at(body, pages.count)
                 count = shown if isinstance(shown, int) and not isinstance(shown, bool) else None
-            if answers.ends_unclearly(pages, items, body, number if pages.by == "page" else seen, count):
-                return unclear or sdk.Deferred("pms_answer_not_understood", "Where the PMS's list ends is not clear.")
-            step = self._next_page(pages, items, body, number, seen, count)
-            if step is None and answers.hides_some(body, seen):
-                return unclear or _CONTRADICTS_ITSELF
-            if step is None:
-                return unclear or sdk.Absent()
+            last_id = answers.id_of(mapping.reservation, items[-1]) if items else None
+            step = answers.page_after(pages, body, last_id, number, seen, count)
+            if not isinstance(step, str):
+                return unclear or step
         return unclear or sdk.Deferred("pms_lists_too_much", f"The PMS lists more than {pages.most} pages.")
-
-    def _not_conclusive(
-        self, items: list[Any], known: AbstractSet[str | None], booking: sdk.Booking
-    ) -> sdk.Deferred | None:
-        """Why no page can prove ours absent, after one with `items`; `known`: the ids on earlier pages."""
-        mapping, ids = self._mapping, [answers.id_of(self._mapping.reservation, item) for item in items]
-        if any(answers.hides_what_is_ours(mapping, item) for item in items):
-            return sdk.Deferred("pms_scope_too_small", "The PMS shows reservations without what ours is known by.")
-        if alike := [item for item in items if answers.may_have_lost_its_reference(mapping, item, booking)]:
-            return answers.looks_alike([answers.id_of(mapping.reservation, item) for item in alike])
-        if ids and known >= set(ids):
-            return sdk.Deferred("pms_answer_not_understood", "The PMS lists the same reservations on several pages.")
-        return None
 
     async def _look(
         self, find: Find, asked: Asked, send: sdk.Send
@@ -258,22 +245,6 @@ class MappedAdapter:
         if not isinstance(outcome, sdk.Confirmed):
             return outcome
         return self._record(outcome, items[ids.index(outcome.pms_reservation_id)], booking)
-
-    def _next_page(
-        self, pages: Pages, items: list[Any], body: Any, number: int, seen: int, count: int | None
-    ) -> str | None:
-        """What the next request names; None if this was the last page."""
-        if pages.by == "cursor":
-            step = value_at(body, pages.next)
-            return str(step) if isinstance(step, str | int) and not isinstance(step, bool) and str(step) else None
-        if pages.more is not None and value_at(body, pages.more) is False:
-            return None
-        read = number if pages.by == "page" else seen
-        if pages.more is None and (not items or read == count):
-            return None
-        if pages.by == "lastId":
-            return answers.id_of(self._mapping.reservation, items[-1])
-        return str(seen) if pages.by == "offset" else str(pages.first + number)
 
     # --- cancel ---
 
@@ -343,19 +314,12 @@ class MappedAdapter:
                 return self._ruled(rule, answer.response, answer.body, booking)
             case None:
                 return self._put_off_by_status(answer.response, booking)
-            case _ if self._shows_id(answer.body):
-                return sdk.not_understood(answer.response)
             case _:
+                create, shown = self._mapping.create, self._mapping.reservation
+                places = (value_at(value_at(answer.body, path), shown.id) for path in (create.reservation, ""))
+                if any(sdk.identifier(one) not in (None, "0") for one in (value_at(answer.body, create.id), *places)):
+                    return sdk.not_understood(answer.response)  # with an id, something may have been made all the same
                 return refused_in_words(answer.response, booking) or sdk.not_understood(answer.response)
-
-    def _shows_id(self, body: object) -> bool:
-        """Whether a response has a reservation's id: then something may have been made all the same."""
-        create, shown = self._mapping.create, self._mapping.reservation
-        ids = [
-            value_at(body, create.id),
-            *(value_at(value_at(body, path), shown.id) for path in (create.reservation, "")),
-        ]
-        return any(sdk.identifier(one) not in (None, "0") for one in ids)
 
     def _has_ended(self, response: sdk.Response) -> bool:
         """Whether a token has expired; not if one of the rules reads something else in the response."""
@@ -383,7 +347,7 @@ class MappedAdapter:
             meaning = sdk.Meaning.FAILED
         if meaning is not None:
             outcome = sdk.outcome_of_message(meaning, said, booking)
-            return self._with_pause(outcome, response) if isinstance(outcome, sdk.Deferred) else outcome
+            return self._with_pause(outcome, response)
         if code in ("deferred", "in_doubt"):
             detail = f"By the account's mapping, this answer (HTTP {response.status_code}) says so."
             wait = sdk.retry_after(response, self._clock.now())
@@ -399,10 +363,10 @@ class MappedAdapter:
 
     def _put_off_by_status(self, response: sdk.Response, booking: sdk.Booking) -> sdk.Deferred | sdk.InDoubt:
         outcome = refused_in_words(response, booking) or sdk.unexpected(response, self._clock.now())
-        return self._with_pause(outcome, response) if isinstance(outcome, sdk.Deferred) else outcome
+        return self._with_pause(outcome, response)
 
-    def _with_pause(self, outcome: sdk.Deferred, response: sdk.Response) -> sdk.Deferred:
-        if outcome.retry_after_seconds is not None:
+    def _with_pause(self, outcome: F, response: sdk.Response) -> F:
+        if not isinstance(outcome, sdk.Deferred) or outcome.retry_after_seconds is not None:
             return outcome
         return replace(outcome, retry_after_seconds=sdk.hold_off_asked(response, self._clock.now()) or None)
 
@@ -412,18 +376,56 @@ class MappedAdapter:
         """The answer to the first request of a create that takes two."""
         create, shown = self._mapping.create, self._mapping.reservation
         if create.guest is not None and request.url.endswith(create.guest.path):
-            guest = sdk.Response(
-                min(create.guest.success.status), (), to_json(assembled({create.guest.id: _STAND_IN_ID}))
-            )
+            body = to_json(assembled({create.guest.id: _STAND_IN_ID}))
+            guest = sdk.Response(min(create.guest.success.status), (), body)
             return sdk.StandIn(guest, f"The PMS makes the guest, under the id {_STAND_IN_ID}.")
         if self._mapping.confirm is None or request.method != create.method or "/" + _STAND_IN_ID in request.url:
             return None
-        if create.id is not None:
-            values = {create.id: _STAND_IN_ID}
-        else:
-            values = {".".join(filter(None, (create.reservation, shown.id))): _STAND_IN_ID}
-            if shown.status is not None and shown.status.tentative:
-                where = ".".join(filter(None, (create.reservation, shown.status.path)))
-                values[where] = min(shown.status.tentative)
+        at = ".".join(filter(None, (create.reservation, shown.id))) if create.id is None else create.id
+        values = {at: _STAND_IN_ID}
+        if create.id is None and shown.status is not None and shown.status.tentative:
+            where = ".".join(filter(None, (create.reservation, shown.status.path)))
+            values[where] = min(shown.status.tentative)
         response = sdk.Response(min(create.success.status), (), to_json(assembled(values)))
         return sdk.StandIn(response, f"The PMS makes the reservation, under the id {_STAND_IN_ID}.")
+
+
+# --- kinds ---
+
+
+@dataclass(frozen=True, slots=True)
+class MappedKind(sdk.Kind):
+    """A kind that `mapping` describes."""
+
+    mapping: PmsMapping
+
+
+@cache
+def shipped(kind: str) -> MappedKind:
+    """The kind of that name. Raises `DocumentFault` for a mistake in this distribution."""
+    try:
+        mapping = load_document(page_text(kind), PmsMapping)
+    except DocumentFault as fault:
+        raise DocumentFault([f"{kind}.yaml, {one}" for one in fault.faults]) from fault
+    fields: dict[str, Any] = {}
+    for name, option in mapping.options.items():
+        value = option.type_of_value()
+        preset: Any = ... if option.required else {} if option.table else option.default
+        optional = value if preset is not None else value | None
+        fields[name] = (optional, Field(preset, alias=name, description=option.description))
+    if any(one.oauth is not None and one.oauth.grant != "header" for one in mapping.auth):
+        about = "Where tokens are requested, instead of the vendor's own address."
+        fields["token_url"] = (str | None, Field(None, alias="tokenUrl", description=about))
+    options: type[BaseModel] = create_model("Options", __base__=sdk.NoOptions, **fields) if fields else sdk.NoOptions
+    table = table_of(mapping, "no_rooms")  # the rules of the kind refuse another room before the adapter is called
+    adapter_class: type[MappedAdapter] = MappedAdapter if mapping.code is None else load(mapping.code)
+
+    def adapter(connection: sdk.AccountConnection, clock: sdk.Clock) -> sdk.Adapter:
+        given = options.model_validate(connection.options).model_dump(by_alias=True, exclude_none=True)
+        token_url = given.pop("tokenUrl", None)
+        made = adapter_class(connection, mapping, clock, given, token_url)
+        made.table = table
+        return made
+
+    capabilities = mapping.capabilities(mapping.with_defaults({}))
+    return MappedKind(adapter, options, capabilities, mapping.published_limits, table, mapping)

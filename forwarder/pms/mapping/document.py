@@ -4,7 +4,7 @@ It does not guess as YAML 1.1 does: `no`, `on` and dates are texts. Duplicate na
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import yaml
@@ -16,11 +16,9 @@ M = TypeVar("M", bound=BaseModel)
 
 Loc = tuple[int | str, ...]
 
-_DEEPEST: Final = 32
-_LONGEST: Final = 200_000
+_MAX_LENGTH: Final = 200_000
 _SIMPLE: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None, "~": None, "": None}
-_INTEGER = re.compile(r"-?(0|[1-9]\d*)")
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)\.\d+")
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
 
 
 class DocumentFault(ValueError):
@@ -33,13 +31,12 @@ class DocumentFault(ValueError):
 
 def read_document(text: str) -> tuple[Any, Mapping[Loc, int]]:
     """The content, as JSON types, and the line on which each part begins, counted from 1. Raises `DocumentFault`."""
-    if len(text) > _LONGEST:
-        raise DocumentFault([f"the document is longer than {_LONGEST} characters"])
+    if len(text) > _MAX_LENGTH:
+        raise DocumentFault([f"the document is longer than {_MAX_LENGTH} characters"])
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}: " if mark is not None else ""
+        where = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
         raise DocumentFault([f"{where}is not YAML: {error.problem}"]) from error
     except RecursionError:
         raise DocumentFault(["nested too deeply"]) from None
@@ -57,20 +54,19 @@ def load_document(text: str, model: type[M]) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        details, said = error.errors(include_input=False, include_url=False), []
-        for loc, fault in faults_of(details, value, model):
-            place = ".".join(map(str, loc))
+        said: dict[str, None] = {}
+        for loc, fault in faults_of(error, value, model):
             # Of the part, or of the closest part around it.
             line = next(lines[loc[:end]] for end in range(len(loc), -1, -1) if loc[:end] in lines)
-            said.append(f"line {line}: {place + ': ' if place else ''}{fault}")
-        raise DocumentFault([*dict.fromkeys(said)]) from None
+            said[": ".join(filter(None, (f"line {line}", ".".join(map(str, loc)), fault)))] = None
+        raise DocumentFault([*said]) from None
 
 
 def _value(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> Any:
     lines[loc] = node.start_mark.line + 1
     if id(node) in seen:
         raise DocumentFault([f"line {lines[loc]}: & and * are not taken: write it out"])
-    if len(loc) > _DEEPEST:
+    if len(loc) > 32:  # noqa: PLR2004
         raise DocumentFault([f"line {lines[loc]}: nested too deeply"])
     seen.add(id(node))
     match node:
@@ -89,31 +85,26 @@ def _value(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> 
             return [_value(part, (*loc, position), lines, seen) for position, part in enumerate(node.value)]
         case yaml.ScalarNode(style=None, value=text) if text in _SIMPLE:
             return _SIMPLE[text]
-        case yaml.ScalarNode(style=None, value=text) if _INTEGER.fullmatch(text):
-            return int(text)
         case yaml.ScalarNode(style=None, value=text) if _NUMBER.fullmatch(text):
-            return float(text)
+            return float(text) if "." in text else int(text)
         case _:  # quoted, or a block of text, too
             return node.value
 
 
 def _names_at(model: type[BaseModel] | None, loc: Loc) -> list[str]:
     """The names that are allowed in the table there, as far as they are known."""
-    for part in loc:
-        fields = {} if model is None else {field.alias or name: field for name, field in model.model_fields.items()}
+    fields = {} if model is None else {field.alias or name: field for name, field in model.model_fields.items()}
+    for number, part in enumerate(loc, 1):
         if part in fields:
-            model = _model_in(fields[str(part)].annotation)
-    return [] if model is None else [field.alias or name for name, field in model.model_fields.items()]
+            return _names_at(_model_in(fields[str(part)].annotation), loc[number:])
+    return [*fields]
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     """The first model in a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    for part in getattr(annotation, "__args__", ()):
-        if (found := _model_in(part)) is not None:
-            return found
-    return None
+    return next(filter(None, map(_model_in, getattr(annotation, "__args__", ()))), None)
 
 
 # --- errors of a mapping, or of an account's options, in the words of their documentation rather than pydantic's ---
@@ -141,13 +132,11 @@ _BOUNDS: Final[Mapping[str, str]] = {
 }
 
 
-def faults_of(
-    details: Iterable[Mapping[str, Any]], value: Any, model: type[BaseModel] | None = None
-) -> list[tuple[Loc, str]]:
+def faults_of(error: ValidationError, value: Any, model: type[BaseModel] | None = None) -> list[tuple[Loc, str]]:
     """The place of each fault in `value`, as it was written, and what would be right there, with the nearest word that `model`
-    knows. The forms that one value may have are one fault."""
+    knows; never the value itself, which may be a secret in the wrong place. The forms that one value may have are one fault."""
     found: dict[Loc, list[str]] = {}
-    for detail in details:
+    for detail in error.errors(include_input=False, include_url=False):
         loc, inside = _as_written(value, tuple(part for part in detail["loc"] if part != "[key]"), str(detail["type"]))
         words = _words(detail, loc, given_at(value, loc), model)
         if words not in found.setdefault(loc, []):
@@ -183,9 +172,8 @@ def _as_written(value: Any, loc: Loc, kind: str) -> tuple[Loc, bool]:
     for number, part in enumerate(loc, 1):
         if isinstance(part, int) and not isinstance(value, list):
             continue
-        if isinstance(value, Mapping) and part not in value and not (kind == "missing" and number == len(loc)):
-            return tuple(written), False
-        if not isinstance(value, Mapping | list):
+        is_form = isinstance(value, Mapping) and part not in value and not (kind == "missing" and number == len(loc))
+        if is_form or not isinstance(value, Mapping | list):
             return tuple(written), False
         written.append(part)
         value = given_at(value, (part,))

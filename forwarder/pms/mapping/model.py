@@ -5,11 +5,11 @@ docs/guides/map-a-pms.md explains the format by examples.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import Annotated, Any, Final, Literal, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.alias_generators import to_camel
 
 from forwarder.pms import sdk
@@ -17,7 +17,7 @@ from forwarder.pms.mapping import parts
 from forwarder.pms.mapping.access import Auth
 from forwarder.pms.mapping.document import DocumentFault, load_document
 from forwarder.pms.mapping.operations import Cancel, Confirm, Create, Find, Operation, Show
-from forwarder.pms.mapping.values import JsonPath, nearest
+from forwarder.pms.mapping.values import JsonPath, nearest, nonsense
 from forwarder.reservation.evidence import KEY_SECONDS
 from forwarder.reservation.submission import AS_IT_IS
 
@@ -69,7 +69,7 @@ def counted(evidence: Sequence[Statement], statements: Iterable[str]) -> dict[By
 
 def _base_url(text: str) -> str:
     if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", text):
-        raise parts.nonsense("must be an address without a query, such as https://api.example/v1")
+        raise nonsense("must be an address without a query, such as https://api.example/v1")
     return text
 
 
@@ -179,68 +179,58 @@ class PmsMapping(parts.Table):
     cancel: Cancel | None = None
     """How a reservation is cancelled, if the PMS has a way."""
 
-    @model_validator(mode="after")
-    def _can_find_what_it_makes(self) -> Self:
-        find, shown = self.find, self.reservation
-        if find is None:
-            return self
+    def mistakes(self) -> Iterator[str]:
+        outcomes, shown = self.create.outcomes, self.reservation
+        yield from () if self.find is None else self._mistakes_in_find(self.find)
+        for number, rule in enumerate(self.errors, 1):
+            if rule.becomes not in outcomes:
+                yield f"errors, rule {number}: becomes is one of {', '.join(sorted(outcomes))}"
+        if self.errors and not self.failure.reads_the_body:
+            yield "failure: says by `when` or `has` what the PMS's own failures hold, for `errors`"
+        if not self.auth or any(bool(one.only_if) != (one is not self.auth[-1]) for one in self.auth):
+            yield "auth: of several forms each but the last has `onlyIf`"
+        if self.echo == "always" and shown.reference is None:
+            yield "echo: always needs reservation.reference, to see it by"
+        if self.confirm is None and shown.status is not None and shown.status.tentative:
+            yield "reservation.status.tentative: is for a PMS that `confirm` is asked of"
+        if self.read_backs and shown.status is None:
+            yield "readBack: needs reservation.status, to see what it is"
+        yield from self._mistakes_in_options()
+        yield from self._mistakes_in_evidence()
+
+    def _mistakes_in_find(self, find: Find) -> Iterator[str]:
+        create, shown = self.create, self.reservation
         if find.match == "stay":
             if find.pages is None or None in (shown.arrival, shown.departure, shown.email, shown.status):
-                raise parts.nonsense(
-                    "find: a match by stay goes through `pages`, and needs the arrival, departure, email and status of reservation"
-                )
-            return self
+                needs = "the arrival, departure, email and status of reservation"
+                yield f"find: a match by stay goes through `pages`, and needs {needs}"
+            return
         if shown.reference is None or shown.status is None:
-            raise parts.nonsense(
-                "find: needs reservation.reference and reservation.status, to know ours and what became of it"
-            )
-        if not self.create.reference_in_notes and "reference" not in self.create.sent:
-            raise parts.nonsense("find: what is created must carry our `reference`, or it can never be found")
-        if self.create.reference_in_notes and find.match != "text":
-            raise parts.nonsense("find: a reference that is in the notes is found by `match: text`")
-        return self
+            yield "find: needs reservation.reference and reservation.status, to know ours and what became of it"
+        if not create.reference_in_notes and "reference" not in create.sent:
+            yield "find: what is created must carry our `reference`, or it can never be found"
+        if create.reference_in_notes and find.match != "text":
+            yield "find: a reference that is in the notes is found by `match: text`"
 
-    @model_validator(mode="after")
-    def _holds_together(self) -> Self:
-        create = self.create.outcomes
-        for number, rule in enumerate(self.errors, 1):
-            if rule.becomes not in create:
-                raise parts.nonsense(f"errors, rule {number}: becomes is one of {', '.join(sorted(create))}")
-        if self.errors and not self.failure.reads_the_body:
-            raise parts.nonsense("failure: says by `when` or `has` what the PMS's own failures hold, for `errors`")
-        conditions = {name for one in self.auth for name in one.only_if}
-        if not self.auth or any(bool(one.only_if) != (one is not self.auth[-1]) for one in self.auth):
-            raise parts.nonsense("auth: of several forms each but the last has `onlyIf`")
-        if self.echo == "always" and self.reservation.reference is None:
-            raise parts.nonsense("echo: always needs reservation.reference, to see it by")
-        tentative = self.reservation.status is not None and bool(self.reservation.status.tentative)
-        if self.confirm is None and tentative:
-            raise parts.nonsense("reservation.status.tentative: is for a PMS that `confirm` is asked of")
-        if self.read_backs and self.reservation.status is None:
-            raise parts.nonsense("readBack: needs reservation.status, to see what it is")
-        first = () if self.create.guest is None else (self.create.guest,)
-        asked = (*first, *self.operations.values(), *self.read_backs)
-        used = conditions.union(*(operation.options for operation in asked))
+    def _mistakes_in_options(self) -> Iterator[str]:
+        asked = (self.create.guest, *self.operations.values(), *self.read_backs)
+        used = {name for one in self.auth for name in one.only_if}
+        used = used.union(*(operation.options for operation in asked if operation is not None))
         used |= {value.option for value in self.headers.values() if isinstance(value, FromOption)}
         used |= {self.find.only_with} if self.find is not None and self.find.only_with else set()
         if unknown := used - self.options.keys():
-            raise parts.nonsense(f"options: there is no {', '.join(sorted(unknown))}; declare what is sent")
+            yield f"options: there is no {', '.join(sorted(unknown))}; declare what is sent"
         if self.code is None and (idle := self.options.keys() - used):
-            raise parts.nonsense(f"options: {', '.join(sorted(idle))} is sent nowhere")
-        return self
+            yield f"options: {', '.join(sorted(idle))} is sent nowhere"
 
-    @model_validator(mode="after")
-    def _says_by_what_it_is_known(self) -> Self:
+    def _mistakes_in_evidence(self) -> Iterator[str]:
         known = self.statements if self.evidence else ()
-        sections = {
-            ".".join(steps[:end]) for path in known if (steps := path.split(".")) for end in range(1, len(steps) + 1)
-        }
+        sections = {".".join(path.split(".")[:end]) for path in known for end in range(1, path.count(".") + 2)}
         for path in (path for statement in self.evidence for path in statement.of):
             if path not in sections and not any(path.startswith(f"{leaf}.") for leaf in known):
-                raise parts.nonsense(f"evidence: {path} is nothing that the mapping says{nearest(path, sections)}")
+                yield f"evidence: {path} is nothing that the mapping says{nearest(path, sections)}"
         if missing := [path for path in known if source_of(self.evidence, path) is None]:
-            raise parts.nonsense(f"evidence: nothing says by what {', '.join(missing)} is known")
-        return self
+            yield f"evidence: nothing says by what {', '.join(missing)} is known"
 
     @property
     def operations(self) -> Mapping[str, Operation]:
@@ -270,6 +260,10 @@ class PmsMapping(parts.Table):
         return tuple(paths)
 
     @property
+    def finds_by_stay(self) -> bool:
+        return self.find is not None and self.find.match == "stay"
+
+    @property
     def experimental(self) -> bool:
         """Whether the source of something about creating or finding reservations is unknown."""
         unknown = [path for statement in self.evidence if statement.by == "unknown" for path in statement.of]
@@ -288,7 +282,7 @@ class PmsMapping(parts.Table):
             cancel=self.cancel is not None,
             max_per_create=self.create.most_at_once,
             names_reference=self.echo == "always",
-            finds_by_stay=self.find is not None and self.find.match == "stay",
+            finds_by_stay=self.finds_by_stay,
             settles=self.settles,
             key_seconds=self.key_seconds,
             reference_form=sdk.ReferenceForm(self.reference_length) if self.reference_length else AS_IT_IS,
@@ -302,16 +296,16 @@ class PmsMapping(parts.Table):
         return sdk.Limits(each, requests_per_push=self.create.requests + (self.create.guest is not None) + more)
 
 
-_loaded: Final = lru_cache(maxsize=64)(partial(load_document, model=PmsMapping))
-"""Cached, because accounts connect again and again; a mapping is immutable."""
-
-
-def _from_text(given: Any) -> Any:
+@lru_cache(maxsize=64)
+def _loaded(text: str) -> PmsMapping:
+    """Cached, because accounts connect again and again; a mapping is immutable."""
     try:
-        return _loaded(given) if isinstance(given, str) else given
+        return load_document(text, PmsMapping)
     except DocumentFault as fault:
-        raise parts.nonsense("; ".join(fault.faults)) from fault
+        raise nonsense("; ".join(fault.faults)) from fault
 
 
-MappingOption = Annotated[PmsMapping, BeforeValidator(_from_text)]
+MappingOption = Annotated[
+    PmsMapping, BeforeValidator(lambda given: _loaded(given) if isinstance(given, str) else given)
+]
 """A mapping as a table, or as the text of a YAML document."""

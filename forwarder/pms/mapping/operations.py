@@ -1,10 +1,10 @@
 """The operations of a mapping: the requests that create, confirm, find, read and cancel, and what their responses mean."""
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from forwarder.pms import sdk
 from forwarder.pms.mapping import parts
@@ -14,8 +14,6 @@ _PUT_OFF: Final = frozenset({"deferred", "unauthorized", "throttled"})
 NOT_REFUSALS: Final = _PUT_OFF | {"in_doubt", "failed"}
 """Outcomes of a rule that are neither success nor refusal. After `deferred`, `unauthorized` and `throttled` nothing was done for
 certain; after `in_doubt` and `failed` it may have been."""
-_A_NO: Final = frozenset({409, 422})
-"""The only statuses that are a PMS's refusal without a look at the body: others may come from any server on the way."""
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -56,45 +54,36 @@ class Operation(parts.Table):
     def _in_the_address(self) -> frozenset[str]:
         return parts.names_in(self.query) | {name for _, name in parts.placeholders(self.path) if name is not None}
 
-    @model_validator(mode="after")
-    def _can_be_sent(self) -> Self:
+    def mistakes(self) -> Iterator[str]:
         if self.method in self.unfit:
-            raise parts.nonsense(f"method: not {self.method} for this operation")
+            yield f"method: not {self.method} for this operation"
         if unknown := self._in_the_address - FIELDS:
-            raise parts.nonsense(f"path: there is no field {', '.join(sorted(unknown))}")
+            yield f"path: there is no field {', '.join(sorted(unknown))}"
         if exposed := self._in_the_address & CARD_FIELDS:
-            raise parts.nonsense(f"{', '.join(sorted(exposed))}: a card may be in a body alone, never in an address")
+            yield f"{', '.join(sorted(exposed))}: a card may be in a body alone, never in an address"
         if misplaced := self.sent - self.fields:
-            raise parts.nonsense(f"{', '.join(sorted(misplaced))} cannot be sent in this operation")
+            yield f"{', '.join(sorted(misplaced))} cannot be sent in this operation"
         if self.body and self.method == "GET":
-            raise parts.nonsense("a GET has no body; put the values into `query`")
+            yield "a GET has no body; put the values into `query`"
         if self.encoding == "json" and (clash := clashes(self.body)):
-            raise parts.nonsense(f"body: {clash}")
+            yield f"body: {clash}"
         if self.about_one and PMS_ID not in self.sent:
-            raise parts.nonsense(f"{self.about_one} says which reservation: send {PMS_ID}")
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_distinguished(self) -> Self:
+            yield f"{self.about_one} says which reservation: send {PMS_ID}"
         if not self.success.status or max(self.success.status) >= 300:  # noqa: PLR2004 - HTTP's successes
-            raise parts.nonsense("success.status: one or more of 200 to 299")
+            yield "success.status: one or more of 200 to 299"
+        # The statuses that mean it without a look at the body. For a refusal only two: others may come from any server on the way.
+        by_status = dict.fromkeys(("absent", "cancelled", "confirmed"), range(0)) | {
+            **dict.fromkeys(_PUT_OFF, range(400, 500)),
+            **dict.fromkeys(("in_doubt", "failed"), range(200, 600)),
+        }
         for number, rule in enumerate(self.errors, 1):
             if rule.becomes not in self.outcomes:
-                raise parts.nonsense(f"errors, rule {number}: becomes is one of {', '.join(sorted(self.outcomes))}")
-            if not rule.reads_the_body and not rule.status <= self._known_by_status(rule.becomes):
-                raise parts.nonsense(
+                yield f"errors, rule {number}: becomes is one of {', '.join(sorted(self.outcomes))}"
+            if not rule.reads_the_body and not rule.status <= {*by_status.get(rule.becomes, (409, 422))}:
+                yield (
                     f"errors, rule {number}: such a status may come from any server on the way; say by `when` or `matches` "
                     f"what the PMS's own answer holds"
                 )
-        return self
-
-    def _known_by_status(self, becomes: str) -> frozenset[int]:
-        """The statuses that mean that without a look at the body."""
-        if becomes in ("in_doubt", "failed"):
-            return frozenset(range(200, 600))
-        if becomes in _PUT_OFF:
-            return frozenset(range(400, 500))
-        return frozenset() if becomes in ("absent", "cancelled", "confirmed") else _A_NO
 
 
 class _Make(Operation):
@@ -140,31 +129,24 @@ class Create(_Make):
     reference_in_notes: bool = False
     """Whether the first line of the notes is our reference."""
 
-    @model_validator(mode="after")
-    def _refers_to_its_own(self) -> Self:
+    def mistakes(self) -> Iterator[str]:
+        yield from super().mistakes()
         if (PMS_GUEST_ID in self.sent) != (self.guest is not None):
-            raise parts.nonsense("guest: is for a PMS that makes the guest first, and is sent as pmsGuestId")
+            yield "guest: is for a PMS that makes the guest first, and is sent as pmsGuestId"
         if both := self.left_out & self.sent:
-            raise parts.nonsense(f"leftOut: {', '.join(sorted(both))} is sent; it cannot be left out, too")
+            yield f"leftOut: {', '.join(sorted(both))} is sent; it cannot be left out, too"
         for theirs, source in self.body.items():
             for other in (source.needs, source.without):
                 if other is not None and (other not in self.body or other == theirs):
-                    raise parts.nonsense(f"body: {theirs} refers to {other}, which is no other value of `body`")
-        if self.reference_in_notes and notes_field(self) is None:
-            raise parts.nonsense("referenceInNotes: `body` names no field that takes `notes` or `comments`")
-        return self
+                    yield f"body: {theirs} refers to {other}, which is no other value of `body`"
+        if self.reference_in_notes and self.notes_field is None:
+            yield "referenceInNotes: `body` names no field that takes `notes` or `comments`"
 
-
-_NOTES: Final = ("notes", "comments")
-
-
-def notes_field(create: Create) -> str | None:
-    """The PMS's name of the field that takes notes: that of the caller's notes, or else of the comments."""
-    for name in _NOTES:
-        for theirs, source in create.body.items():
-            if source.field[:1] == (name,) and source.written in (None, "text"):
-                return theirs
-    return None
+    @property
+    def notes_field(self) -> str | None:
+        """The PMS's name of the field that takes notes: that of the caller's notes, or else of the comments."""
+        first = {name: source.field[:1] for name, source in self.body.items() if source.written in (None, "text")}
+        return next((name for ours in ("notes", "comments") for name in first if first[name] == (ours,)), None)
 
 
 class Show(Operation):
@@ -192,15 +174,12 @@ class _Change(Operation):
     read_back: Show | None = None
     """Reads the reservation afterwards. The state that it finds counts, not the response."""
 
-    @model_validator(mode="after")
-    def _says_what_was_done(self) -> Self:
+    def mistakes(self) -> Iterator[str]:
+        yield from super().mistakes()
         silent = self.read_back is None or self.read_back.after == "refusal"
         if self.success.status != {204} and not self.success.reads_the_body and silent:
-            raise parts.nonsense(
-                "success: of other statuses than 204, `when` says what the PMS's own answer holds; or `readBack` looks at it "
-                "afterwards"
-            )
-        return self
+            said = "of other statuses than 204, `when` says what the PMS's own answer holds"
+            yield f"success: {said}; or `readBack` looks at it afterwards"
 
 
 class Confirm(_Change):
@@ -232,13 +211,11 @@ class Pages(parts.Table):
     most: Annotated[int, Field(ge=1, le=100)] = 20
     """The number of pages after which a look-up gives up."""
 
-    @model_validator(mode="after")
-    def _can_go_on(self) -> Self:
+    def mistakes(self) -> Iterator[str]:
         if (self.next is None) == (self.by == "cursor"):
-            raise parts.nonsense("`next` is for cursor, which needs it")
+            yield "`next` is for cursor, which needs it"
         if (self.count is not None or self.more is not None) and self.by == "cursor":
-            raise parts.nonsense("`count` and `more` are for page, offset and lastId")
-        return self
+            yield "`count` and `more` are for page, offset and lastId"
 
 
 class Find(Operation):
@@ -273,15 +250,12 @@ class Find(Operation):
         value = settings.get(self.only_with)
         return value is not None and re.match(self.only_with_matching, str(value)) is not None
 
-    @model_validator(mode="after")
-    def _shows_everything(self) -> Self:
+    def mistakes(self) -> Iterator[str]:
+        yield from super().mistakes()
         if ("reference" in self.sent) == (self.pages is not None):
-            raise parts.nonsense(
-                "a look-up either asks for our `reference`, or goes through the `pages` of a list: one of them, and not both"
-            )
+            yield "a look-up either asks for our `reference`, or goes through the `pages` of a list: one of them, and not both"
         if self.pages is not None and self.pages.query in self.query:
-            raise parts.nonsense(f"pages.query: {self.pages.query} is in `query` already")
-        return self
+            yield f"pages.query: {self.pages.query} is in `query` already"
 
 
 class Cancel(_Change):

@@ -2,7 +2,7 @@
 shows a reservation."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import date, datetime
 from string import Formatter
@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     Field,
     StrictBool,
@@ -19,39 +18,37 @@ from pydantic import (
     StrictStr,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from forwarder.pms.adapter import NoOptions
-from forwarder.pms.mapping.values import DATES, MISSING, FieldName, JsonPath, Written, same, texts_at, value_at
+from forwarder.pms.mapping.values import MISSING, FieldName, JsonPath, Written, nonsense, same, texts_at, value_at
 
 Scalar = StrictStr | StrictBool | StrictInt | StrictFloat
 Text = Annotated[str, Field(min_length=1, max_length=256)]
 
-_LITERAL = re.compile(r"[\w/.~!$&'()*+,;=:@%-]*", re.ASCII)
-_TOKEN = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
-_OWN_HEADERS: Final = set("authorization host content-length content-type transfer-encoding connection".split())
-_ZONED = re.compile(r":\d\d(\.\d+)? ?(Z|UTC|GMT|[+-]\d\d(:?\d\d)?)$", re.IGNORECASE)
-_SAMPLE = date(2031, 12, 25)
-_LONGEST_TEXT: Final = 2_000
-
-
-def nonsense(message: str) -> PydanticCustomError:
-    """The error that a validator raises. `message` says what is wrong, and what would be right."""
-    return PydanticCustomError("nonsense", "{message}", {"message": message})
-
 
 def as_list(given: Any) -> Any:
     """A single value as a list of one."""
-    return (given,) if isinstance(given, str | dict | BaseModel) else given
+    return (given,) if isinstance(given, str | dict | Table) else given
 
 
 class Table(NoOptions):
     """A table of a mapping."""
 
+    def mistakes(self) -> Iterator[str]:
+        """What its values cannot say together, or what would be right."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _has_no_mistakes(self) -> Self:
+        for mistake in self.mistakes():
+            raise nonsense(mistake)
+        return self
+
 
 def _date_format(form: str) -> str:
+    day = date(2031, 12, 25)
     with suppress(ValueError):
-        if datetime.strptime(_SAMPLE.strftime(form), form).date() == _SAMPLE:  # noqa: DTZ007 - a day, not a moment
+        if datetime.strptime(day.strftime(form), form).date() == day:  # noqa: DTZ007 - a day, not a moment
             return form
     raise nonsense("a date format has day, month and year, as in %d/%m/%Y or %Y-%m-%d")
 
@@ -97,24 +94,22 @@ class Source(Table):
     if_longer: Literal["cut", "notes"] = "cut"
     """`notes`: a longer text goes into the notes instead."""
 
-    @model_validator(mode="after")
-    def _one_thing(self) -> Self:
+    def mistakes(self) -> Iterator[str]:
         if sum(map(bool, (self.field, self.join, self.constant is not None, self.option))) != 1:
-            raise nonsense("give one of `field`, `join`, `constant` and `option`")
+            yield "give one of `field`, `join`, `constant` and `option`"
         if not self.field and (self.written, self.date_format, self.add_days, self.values) != (None, None, 0, {}):
-            raise nonsense("`as`, `values`, `dateFormat` and `addDays` are for `field`")
+            yield "`as`, `values`, `dateFormat` and `addDays` are for `field`"
         if self.default is not None and not (self.fields or self.option):
-            raise nonsense("a constant is written as it is: without `default`")
+            yield "a constant is written as it is: without `default`"
         is_day = self.date_format is not None or self.add_days
-        if is_day and (self.written is not None or not set(self.field) <= DATES):
-            raise nonsense("`dateFormat` and `addDays` are for arrivalDate and departureDate, without `as`")
+        if is_day and (self.written is not None or not set(self.field) <= {"arrivalDate", "departureDate"}):
+            yield "`dateFormat` and `addDays` are for arrivalDate and departureDate, without `as`"
         if self.max_length is not None and not self.fields:
-            raise nonsense("`maxLength` is for `field` and `join`")
+            yield "`maxLength` is for `field` and `join`"
         if self.least is not None and not self.field:
-            raise nonsense("`least` is for `field`")
+            yield "`least` is for `field`"
         if self.of is not None and self.option is None:
-            raise nonsense("`of` is for `option`")
-        return self
+            yield "`of` is for `option`"
 
     @property
     def inner(self) -> "tuple[Source, ...]":
@@ -149,7 +144,7 @@ def _path_template(template: str) -> str:
         pieces = list(Formatter().parse(template))
     except ValueError as error:
         raise nonsense(f"a path has its fields in braces, as in /bookings/{{pmsReservationId}}: {error}") from error
-    literal = _LITERAL.fullmatch("".join(text for text, *_ in pieces))
+    literal = re.fullmatch(r"[\w/.~!$&'()*+,;=:@%-]*", "".join(text for text, *_ in pieces), re.ASCII)
     if not template.startswith("/") or not literal or {"", ".", ".."} & set(template[1:].split("/")):
         raise nonsense("a path begins with a slash, has no empty segment, and leaves the query to `query`")
     if any(form or conversion for _, _, form, conversion in pieces):
@@ -161,7 +156,8 @@ PathTemplate = Annotated[str, AfterValidator(_path_template)]
 
 
 def _header_name(name: str) -> str:
-    if not _TOKEN.fullmatch(name) or name.lower() in _OWN_HEADERS:
+    own = {"authorization", "host", "content-length", "content-type", "transfer-encoding", "connection"}
+    if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII) or name.lower() in own:
         raise nonsense("a header is named by letters, digits and hyphens, and is none that is set already")
     return name
 
@@ -221,11 +217,9 @@ class Rule(Condition):
     becomes: str
     """An outcome, or the code of a refusal."""
 
-    @model_validator(mode="after")
-    def _has_a_condition(self) -> Self:
+    def mistakes(self) -> Iterator[str]:
         if not (self.status or self.reads_the_body):
-            raise nonsense("a rule has a condition: `status`, `when`, `has`, `message` or `matches`")
-        return self
+            yield "a rule has a condition: `status`, `when`, `has`, `message` or `matches`"
 
     @property
     def reads_the_body(self) -> bool:
@@ -240,7 +234,7 @@ class Rule(Condition):
 
 
 def _found(pattern: str, texts: Iterable[str]) -> bool:
-    return any(re.search(pattern, text[:_LONGEST_TEXT], re.IGNORECASE) for text in texts)
+    return any(re.search(pattern, text[:2_000], re.IGNORECASE) for text in texts)
 
 
 RecordName = Literal[
@@ -279,12 +273,10 @@ class States(Table):
         said = _plain(word)
         return next((state for state in _STATES if said in map(_plain, getattr(self, state))), "")
 
-    @model_validator(mode="after")
-    def _distinct(self) -> Self:
+    def mistakes(self) -> Iterator[str]:
         words = [word for state in _STATES for word in set(map(_plain, getattr(self, state)))]
         if len(words) != len(set(words)):
-            raise nonsense("a word stands for one of confirmed, cancelled, or tentative")
-        return self
+            yield "a word stands for one of confirmed, cancelled, or tentative"
 
 
 class Shown(Table):
@@ -317,16 +309,15 @@ class Shown(Table):
     record: Mapping[RecordName, JsonPath] = Field(default_factory=dict)
     """What goes into the record."""
 
-    @model_validator(mode="after")
-    def _dates_that_are_shown(self) -> Self:
+    def mistakes(self) -> Iterator[str]:
         if self.date_format is not None and self.arrival is None and self.departure is None:
-            raise nonsense("dateFormat: is for `arrival` and `departure`, and neither is there")
-        return self
+            yield "dateFormat: is for `arrival` and `departure`, and neither is there"
 
     def may_be(self, value: Any, day: str) -> bool:
         """Whether `value` is that day; a moment with a zone may be of the day before or after, where the property is."""
         seen = self.day(value)
-        days = 1 if isinstance(value, str) and _ZONED.search(value) else 0
+        zone = r"(?i):\d\d(\.\d+)? ?(Z|UTC|GMT|[+-]\d\d(:?\d\d)?)$"
+        days = 1 if isinstance(value, str) and re.search(zone, value) else 0
         return seen is not None and abs(date.fromisoformat(seen) - date.fromisoformat(day)).days <= days
 
     def day(self, value: Any) -> str | None:

@@ -11,22 +11,17 @@ from pydantic_core import to_json
 
 from forwarder.pms import sdk
 from forwarder.pms.fields import as_text, value_of
+from forwarder.pms.mapping.access import MEDIA_TYPES
 from forwarder.pms.mapping.model import FromOption, PmsMapping
-from forwarder.pms.mapping.operations import Create, Operation, notes_field
+from forwarder.pms.mapping.operations import Create, Operation
 from forwarder.pms.mapping.parts import Source, Sources, names_in, placeholders
 from forwarder.pms.mapping.values import DERIVED, PMS_GUEST_ID, SAID, DoesNotFit, assembled, field_value, moved, written
 
-_CARD: Final = ("cardDetails.", "card.")
 _NAME: Final = "guest.name"
 _NOTES: Final = ("notes", "comments")
-_OWN_WORDS: Final = frozenset(_NOTES)
 _CUT: Final = " […]"
-_COUNTS: Final = {"numberOfGuests", "numberOfAdults", "numberOfInfants"}
 _OF_A_NAME: Final = frozenset({"guest.firstName", "guest.lastName"})
-
-_HOW: Final = dict.fromkeys(("numberOfChildren", "numberOfInfants"), "counted among all guests")
 _OF_ITS_ROOM: Final = sdk.LeftOut("the room is its own", lost=False)
-_MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-form-urlencoded"}
 
 
 # --- the field table ---
@@ -40,7 +35,7 @@ def table_of(mapping: PmsMapping, other_room: str = "room_not_found") -> sdk.Fie
     where there are no rooms."""
     create = mapping.create
     targets = _targets(create)
-    notes = notes_field(create)
+    notes = create.notes_field
     rest = sdk.LeftOut("the mapping has no field for it, and none for notes") if notes is None else sdk.InNotes()
     table = sdk.FieldTable({name: _fate(name, create, targets, rest) for name in sdk.SPECIFIED}, notes or "")
     if mapping.rooms:
@@ -51,7 +46,7 @@ def table_of(mapping: PmsMapping, other_room: str = "room_not_found") -> sdk.Fie
 
 
 def _fate(name: str, create: Create, targets: _Targets, rest: sdk.InNotes | sdk.LeftOut) -> sdk.Fate:
-    ours = name.replace(*_CARD)
+    ours = name.replace("cardDetails.", "card.")
     if ours in targets:
         return _sent(ours, targets[ours], rest, create)
     if ours in create.left_out:
@@ -77,19 +72,19 @@ def _sent(
         names = {name for source in sources for name in source.field}
         if ours == "numberOfInfants" and "guests.children" in names and isinstance(rest, sdk.InNotes):
             return sdk.InNotes("and counted as children", also=tuple(targets))
-        how = "by its parts" if ours == _NAME else "" if ours in names else _HOW.get(ours, "")
+        counted = "counted among all guests" if ours in ("numberOfChildren", "numberOfInfants") else ""
+        how = "by its parts" if ours == _NAME else "" if ours in names else counted
         return sdk.SentAs(tuple(targets), how, otherwise=rest)
     if len(sources) < len(targets):
         return sdk.SentAs(tuple(targets))
     before = [source.field[: source.field.index(ours)] if ours in source.field else () for source in sources]
+    may_not_fit = ("hour", "clockTime", "country")
     soft = [  # sources that may leave out a value, or a part of it
-        source.written in ("hour", "clockTime", "country")
-        or (source.values or source.needs is not None or source.without is not None or source.if_longer == "notes")
-        for source in sources
+        one.written in may_not_fit or one.values or one.needs or one.without or one.if_longer == "notes"
+        for one in sources
     ]
-    hows = [_how(source, ours) for source in sources]
-    others = [f"where the booking has no {' and no '.join(names)}" for names in before if names]
-    how = next(filter(None, (others[0] if len(others) == len(before) else "", *hows)), "")
+    other = f"where the booking has no {' and no '.join(before[0])}" if all(before) else ""
+    how = next(filter(None, (other, *(_how(source, ours) for source in sources))), "")
     partly = all(names or one for names, one in zip(before, soft, strict=True))
     chosen = any(name in create.body and create.body[name].option is not None for name in targets)
     return sdk.SentAs(tuple(targets), how, otherwise=rest if partly or chosen else None)
@@ -136,15 +131,7 @@ class Sent:
     says: frozenset[str] = frozenset()
 
 
-def cut(source: Source, sent: Sent) -> Sent:
-    """What the PMS accepts of a text."""
-    most = source.max_length
-    if most is None or sent.value is None or len(text := as_text(sent.value)) <= most:
-        return sent
-    return Sent(None) if source.if_longer == "notes" else Sent(shortened_to(most, text), sent.says)
-
-
-def shortened_to(most: int, text: str) -> str:
+def _shortened_to(most: int, text: str) -> str:
     """The text cut to `most` characters, visibly."""
     return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
 
@@ -170,12 +157,12 @@ class Requests:
     def __init__(self, mapping: PmsMapping, base_url: str, settings: Mapping[str, Any]) -> None:
         self._mapping, self.base_url, self._settings = mapping, base_url, settings
         self.table = table_of(mapping)
-        self._notes = notes_field(mapping.create)
+        self._notes = mapping.create.notes_field
         guest = mapping.create.guest
         sent = names_in(mapping.create.body) | (frozenset() if guest is None else names_in(guest.body))
         self._most = None if self._notes is None else mapping.create.body[self._notes].max_length
         first = () if self._notes is None else mapping.create.body[self._notes].field
-        self._own_names = tuple(dict.fromkeys((*(name for name in first if name in _OWN_WORDS), *_NOTES)))
+        self._own_names = tuple(dict.fromkeys((*(name for name in first if name in _NOTES), *_NOTES)))
         self._targeted = {said for ours in sent for said in DERIVED.get(ours, (ours,))}
         self._derived = sent & DERIVED.keys()
         self._in_full = _in_full(_targets(mapping.create))
@@ -210,7 +197,7 @@ class Requests:
         if isinstance(operation, Create) and operation.key_header is not None:
             headers.append((operation.key_header.encode(), asked.booking.reference.encode()))
         if content:
-            headers.append((b"Content-Type", _MEDIA_TYPES[operation.encoding]))
+            headers.append((b"Content-Type", MEDIA_TYPES[operation.encoding]))
         return sdk.Request(operation.method, self.base_url + path, headers, content, query=urlencode(query))
 
     def values(self, operation: Operation, asked: Asked) -> Mapping[str, Any]:
@@ -221,8 +208,7 @@ class Requests:
             guest = self._mapping.create.guest
             of_guest = {} if guest is None else _kept(guest.body, self._found(guest.body, asked))
             said = [*_kept(sources, found, {notes}).values(), *of_guest.values()]
-            text = self._notes_with(said, asked.booking)
-            found[notes] = Sent(text or None)
+            found[notes] = Sent(self._notes_with(said, asked.booking) or None)
         return {name: one.value for name, one in _kept(sources, found).items()}
 
     def notes(self, booking: sdk.Booking) -> str:
@@ -234,7 +220,9 @@ class Requests:
         return {name: self._one(source, asked) for name, source in sources.items()}
 
     def _one(self, source: Source, asked: Asked) -> Sent:
-        sent = self._own(source, asked)
+        sent, most = self._own(source, asked), source.max_length
+        if most is not None and sent.value is not None and len(text := as_text(sent.value)) > most:
+            sent = Sent(None) if source.if_longer == "notes" else Sent(_shortened_to(most, text), sent.says)
         if sent.value is None and source.otherwise is not None:
             instead = self._one(source.otherwise, asked)
             sent = replace(instead, says=instead.says | sent.says)
@@ -249,16 +237,14 @@ class Requests:
         booking = asked.booking
         if source.constant is not None:
             return Sent(source.constant)
-        value: Any
         if source.option is not None:
-            value = self._settings.get(source.option)
-            if source.of is not None:
-                value = (value or {}).get(as_text(field_value(booking, source.of)))
-            return Sent(value)
+            value: Any = self._settings.get(source.option)
+            of = source.of
+            return Sent(value if of is None else (value or {}).get(as_text(field_value(booking, of))))
         if source.join:
             parts = (field_value(booking, name) for name in source.join)
             text = ", ".join(as_text(part) for part in parts if part is not None)
-            return cut(source, Sent(text or None, frozenset(source.join)))
+            return Sent(text or None, frozenset(source.join))
         for name in source.field:
             value = asked.guest_id if name == PMS_GUEST_ID else field_value(booking, name, asked.pms_id)
             if value is not None:
@@ -270,7 +256,7 @@ class Requests:
                     whole = whole and value is not None
                 if source.least is not None and isinstance(value, int | float):
                     value = max(value, source.least)
-                return cut(source, Sent(value, frozenset(SAID.get(name, (name,))) if whole else frozenset()))
+                return Sent(value, frozenset(SAID.get(name, (name,)) if whole else ()))
         return Sent(None)
 
     def _notes_with(self, sent: Iterable[Sent], booking: sdk.Booking) -> str:
@@ -285,26 +271,25 @@ class Requests:
         lines = [line for line in self.table.lines(booking, unfit) if line not in own]
         if self._most is None:
             return "\n".join([*first, *own, *lines])
-        below = shortened_to(self._most, "\n".join(lines))
-        above = shortened_to(max(self._most - len(below) - 1, len(_CUT)), "\n".join([*first, *own]))
+        below = _shortened_to(self._most, "\n".join(lines))
+        above = _shortened_to(max(self._most - len(below) - 1, len(_CUT)), "\n".join([*first, *own]))
         return "\n".join(part for part in (above, below) if part)[: self._most]
 
     def _unfit(self, booking: sdk.Booking, said: AbstractSet[str]) -> dict[str, str | None]:
         """The fields that are sent incompletely, each with what the notes say in place of its value."""
-        unfit: dict[str, str | None] = dict.fromkeys(self._targeted - said - _OWN_WORDS)
+        unfit: dict[str, str | None] = dict.fromkeys(self._targeted - said - {*_NOTES})
         if self._in_full:
-            whole = set(booking.guest_name.split())
-            for part in _OF_A_NAME - said:
-                if not set(str(value_of(booking, part)).split()) <= whole:
-                    unfit[part] = None
+            whole, parts = set(booking.guest_name.split()), _OF_A_NAME - said
+            unfit |= {part: None for part in parts if not set(str(value_of(booking, part)).split()) <= whole}
         elif self._derived & {"guest.first", "guest.last"}:
             unfit |= sdk.first_and_last(booking)[2]
         if "guests.children" in self._derived:
-            unfit = {name: instead for name, instead in unfit.items() if name not in _COUNTS}
+            for name in ("numberOfGuests", "numberOfAdults", "numberOfInfants"):
+                unfit.pop(name, None)
             unfit |= sdk.headcount(booking, infants_are_children=True).unfit
         elif "guests.adults" in self._derived:
             counted = sdk.headcount(booking, infants_are_children=False).unfit
-            unfit |= {name: instead for name, instead in counted.items() if name == "numberOfAdults"}
+            unfit |= {name: counted[name] for name in counted if name == "numberOfAdults"}
         return unfit
 
 

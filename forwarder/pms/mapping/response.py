@@ -1,6 +1,7 @@
 """What responses mean under a mapping. Pure. What the mapping does not decide is left to the caller."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,9 +18,7 @@ from forwarder.reservation.request import CURRENCY_DECIMALS
 
 _LINES: Final = {"basePrice": "Room rate", "fee": "Fees", "tax": "Taxes", "discount": "Discounts"}
 _ECHO: Final = sdk.Echo("arrival", "departure", "price", "email")
-_MORE: Final = ("hasMore", "has_more", "hasNext", "has_next", "hasNextPage", "has_next_page")
 _COUNTS: Final = "total count totalCount total_count totalItems total_items totalResults total_results".split()
-_MONEY: Final = {"totalPrice", "totalPaid", "remainingBalance", *_LINES}
 
 
 def body_of(response: sdk.Response) -> Any:
@@ -71,73 +70,53 @@ def made(mapping: PmsMapping, answer: Answer, booking: sdk.Booking) -> sdk.Outco
     """What a create that succeeded made. Without an id, or if it shows another's reservation, it is in doubt."""
     shown, create, response = mapping.reservation, mapping.create, answer.response
     item = value_at(answer.body, create.reservation)
-    pms_id = id_of(shown, item) if create.id is None else _checked_id(shown, value_at(answer.body, create.id))
+    pms_id = id_of(shown, item) if create.id is None else id_of(shown, answer.body, create.id)
     if pms_id is None or not may_be_ours(mapping, item, booking):
         return sdk.not_understood(response, pms_id)
     shows_state = shown.status is not None and isinstance(value_at(item, shown.status.path), str)
     if create.id is not None and not shows_state:
-        return _confirmed(mapping, pms_id, item, booking) if mapping.confirm is None else Tentative(pms_id)
-    standing = _standing(mapping, pms_id, item, booking)
-    if standing is not None:
+        return confirmed(mapping, pms_id, item, booking) if mapping.confirm is None else Tentative(pms_id)
+    if (standing := _standing(mapping, pms_id, item, booking)) is not None:
         return standing
     if state_of(shown, item) == "cancelled":
         return sdk.refusal(booking, "pms_refused", words(mapping, answer.body) or "The PMS made it as a refused one.")
     return sdk.not_understood(response, sdk.identifier(value_at(item, shown.id)))
 
 
-def confirmed_by_id(mapping: PmsMapping, item: Any, booking: sdk.Booking) -> sdk.Confirmed | None:
-    """The reservation of the id that our create was answered with, if it is ours and confirmed."""
-    if booking.pms_id is None or not _has_our_id(mapping.reservation, item, booking):
-        return None
-    is_confirmed = state_of(mapping.reservation, item) == "confirmed"
-    return _confirmed(mapping, booking.pms_id, item, booking) if is_confirmed else None
-
-
-def id_of(shown: Shown, item: Any) -> str | None:
-    """The PMS's id in a reservation that it shows; None if there is none."""
-    return _checked_id(shown, value_at(item, shown.id))
-
-
-def _checked_id(shown: Shown, value: Any) -> str | None:
+def id_of(shown: Shown, item: Any, path: str | None = None) -> str | None:
+    """The PMS's id in a reservation that it shows, or at `path`; None if there is none."""
+    value = value_at(item, shown.id if path is None else path)
     is_one = shown.ids == "any" or (isinstance(value, int) and value > 0)
     return sdk.identifier(value) if is_one else None
 
 
 def _standing(mapping: PmsMapping, pms_id: str, shown: Any, booking: sdk.Booking) -> sdk.Confirmed | Tentative | None:
-    match state_of(mapping.reservation, shown):
-        case "confirmed" if mapping.confirm is not None and mapping.reservation.status is None:
-            return Tentative(pms_id)
-        case "confirmed":
-            return _confirmed(mapping, pms_id, shown, booking)
-        case "tentative":
-            return Tentative(pms_id)
-        case _:
-            return None
+    state, says_nothing = state_of(mapping.reservation, shown), mapping.reservation.status is None
+    if state == "tentative" or (state == "confirmed" and says_nothing and mapping.confirm is not None):
+        return Tentative(pms_id)
+    return confirmed(mapping, pms_id, shown, booking) if state == "confirmed" else None
 
 
 def is_ours(mapping: PmsMapping, item: Any, booking: sdk.Booking) -> bool:
     """Whether a reservation in a list is ours by `find.match`; by stay: whether it may be."""
     shown = mapping.reservation
-    if _by_stay(mapping):
+    if mapping.finds_by_stay:
         return _is_alike(shown, item, booking)
-    return sdk.is_reference(value_at(item, shown.reference), booking.reference) or _has_our_id(shown, item, booking)
+    return sdk.is_reference(value_at(item, shown.reference), booking.reference) or has_our_id(shown, item, booking)
 
 
-def _by_stay(mapping: PmsMapping) -> bool:
-    return mapping.find is not None and mapping.find.match == "stay"
-
-
-def _has_our_id(shown: Shown, item: Any, booking: sdk.Booking) -> bool:
+def has_our_id(shown: Shown, item: Any, booking: sdk.Booking) -> bool:
     """Whether it has the id that our create was answered with, is of the same stay, and carries nobody else's reference."""
-    if booking.pms_id is None or sdk.identifier(value_at(item, shown.id)) != booking.pms_id:
-        return False
-    is_anothers = _names_another(value_at(item, shown.reference), booking)
-    return not is_anothers and not _ECHO.contradicts(_echoed(shown, item, booking), booking)
+    return (
+        booking.pms_id is not None
+        and sdk.identifier(value_at(item, shown.id)) == booking.pms_id
+        and not _names_another(value_at(item, shown.reference), booking)
+        and not _ECHO.contradicts(_echoed(shown, item, booking), booking)
+    )
 
 
-def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: sdk.Booking) -> bool:
+def _may_have_lost_its_reference(shown: Shown, item: Any, booking: sdk.Booking) -> bool:
     """Whether a reservation has the same days and guest, or shows neither guest nor reference, and is not known to be another's."""
-    shown = mapping.reservation
     if None in (shown.arrival, shown.departure, shown.email):
         return False
     email, reference = value_at(item, shown.email), value_at(item, shown.reference)
@@ -150,35 +129,59 @@ def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: sdk.Boo
     )
 
 
-def hides_what_is_ours(mapping: PmsMapping, item: Any) -> bool:
-    """Whether a reservation lacks what ours is recognised by: then a list without ours proves nothing."""
-    shown = mapping.reservation
-    if not _by_stay(mapping):
-        return value_at(item, shown.reference) is MISSING
-    days = [shown.day(value_at(item, path)) for path in (shown.arrival, shown.departure)]
-    return value_at(item, shown.email) is MISSING or None in days
+def inconclusive(
+    mapping: PmsMapping, items: Sequence[Any], known: AbstractSet[str | None], booking: sdk.Booking
+) -> sdk.Deferred | None:
+    """Why no page can prove ours absent, after one with `items`; `known`: the ids on earlier pages."""
+    shown, ids = mapping.reservation, [id_of(mapping.reservation, item) for item in items]
+    for item in items:
+        known_by = shown.email if mapping.finds_by_stay else shown.reference
+        days = [shown.day(value_at(item, path)) for path in (shown.arrival, shown.departure) if mapping.finds_by_stay]
+        if value_at(item, known_by) is MISSING or None in days:
+            return sdk.Deferred("pms_scope_too_small", "The PMS shows reservations without what ours is known by.")
+    if alike := [item for item in items if _may_have_lost_its_reference(shown, item, booking)]:
+        return _looks_alike([id_of(shown, item) for item in alike])
+    if ids and known >= set(ids):
+        return sdk.Deferred("pms_answer_not_understood", "The PMS lists the same reservations on several pages.")
+    return None
 
 
-def ends_unclearly(pages: Pages, items: Sequence[Any], body: Any, read: int, count: int | None) -> bool:
-    """Whether a page says too little, or contradictory things, of those after it. `read`: the pages, or reservations, until now."""
+def page_after(
+    pages: Pages, body: Any, last_id: str | None, number: int, seen: int, count: int | None
+) -> str | sdk.Absent | sdk.Deferred:
+    """What the next request names; after the last page as `end_of_list`. `number` and `seen`: the pages and the reservations until
+    now; `last_id`: None on an empty page."""
+    unclear = sdk.Deferred("pms_answer_not_understood", "Where the PMS's list ends is not clear.")
     if pages.by == "cursor":
-        cursor = value_at(body, pages.next or "")
-        return cursor is True or isinstance(cursor, float | dict | list)
+        cursor = value_at(body, pages.next)
+        if cursor is True or isinstance(cursor, float | dict | list):
+            return unclear
+        is_one = isinstance(cursor, str | int) and cursor is not False and str(cursor)
+        return str(cursor) if is_one else end_of_list(body, seen)
+    read, more = number if pages.by == "page" else seen, value_at(body, pages.more)
     if pages.more is None:
-        return not items and count is not None and read < count
-    more = value_at(body, pages.more)
-    return not isinstance(more, bool) or (more and not items and pages.by == "lastId")
+        if last_id is None and count is not None and read < count:
+            return unclear
+        more = last_id is not None and read != count
+    elif not isinstance(more, bool) or (more and last_id is None and pages.by == "lastId"):
+        return unclear
+    if not more:
+        return end_of_list(body, seen)
+    return {"offset": str(seen), "lastId": last_id or ""}.get(pages.by, str(pages.first + number))
 
 
-def hides_some(body: Any, seen: int) -> bool:
-    """Whether the last page of a list counts more than the `seen` reservations, or says that more follow, under usual names."""
+def end_of_list(body: Any, seen: int) -> sdk.Absent | sdk.Deferred:
+    """`Absent`, unless the last page counts more than the `seen` reservations, or says that more follow, under usual names."""
     places = [body, *(body.get(name) for name in ("meta", "pagination", "paging"))] if isinstance(body, dict) else []
-    return any(
-        any(place.get(name) is True for name in _MORE)
-        or any((sdk.decimal(place.get(name)) or 0) > seen for name in _COUNTS)
-        for place in places
-        if isinstance(place, dict)
-    )
+    more = ("hasMore", "has_more", "hasNext", "has_next", "hasNextPage", "has_next_page")
+    for place in places:
+        if isinstance(place, dict) and (
+            any(place.get(name) is True for name in more)
+            or any((sdk.decimal(place.get(name)) or 0) > seen for name in _COUNTS)
+        ):
+            detail = "The PMS says that there are more reservations than it lists."
+            return sdk.Deferred("pms_answer_not_understood", detail)
+    return sdk.Absent()
 
 
 def found_among(
@@ -187,9 +190,9 @@ def found_among(
     """What became of ours, of which there is at least one."""
     shown = mapping.reservation
     ids = [id_of(shown, item) for item in ours]
-    if _by_stay(mapping):
+    if mapping.finds_by_stay:
         if booking.pms_id not in ids:
-            return looks_alike(ids)
+            return _looks_alike(ids)
         ours, ids = [ours[ids.index(booking.pms_id)]], [booking.pms_id]
     states = {state_of(shown, item): item for item in ours}
     held = {
@@ -212,7 +215,7 @@ def found_among(
     return sdk.Deferred("pms_still_working", detail)
 
 
-def looks_alike(ids: Sequence[str | None]) -> sdk.Deferred:
+def _looks_alike(ids: Sequence[str | None]) -> sdk.Deferred:
     """The outcome of a look-up that found reservations which may be ours."""
     named = ", ".join(pms_id for pms_id in ids if pms_id is not None) or "without an id"
     detail = (
@@ -246,11 +249,10 @@ def may_be_ours(mapping: PmsMapping, item: Any, booking: sdk.Booking) -> bool:
 def _echoed(shown: Shown, item: Any, booking: sdk.Booking) -> dict[str, Any]:
     named = {"arrival": shown.arrival, "departure": shown.departure, "price": shown.price, "email": shown.email}
     values = {name: value_at(item, path) for name, path in named.items() if path is not None}
-    for name, path in (("arrival", shown.arrival), ("departure", shown.departure)):
-        if path is not None:
-            asked = booking.fields[f"{name}Date"]
-            values[name] = asked if shown.may_be(values[name], asked) else shown.day(values[name])
-    if shown.price is not None:
+    for name in values.keys() & {"arrival", "departure"}:
+        asked = booking.fields[f"{name}Date"]
+        values[name] = asked if shown.may_be(values[name], asked) else shown.day(values[name])
+    if "price" in values:
         values["price"] = _in_currency(values["price"], _decimals(shown, item, booking.currency))
     return values
 
@@ -264,10 +266,8 @@ def _is_alike(shown: Shown, item: Any, booking: sdk.Booking) -> bool:
     for path, asked in ((shown.arrival, "arrivalDate"), (shown.departure, "departureDate")):
         if not shown.may_be(value_at(item, path), booking.fields[asked]):
             return False
-    email, ours = value_at(item, shown.email), booking.guest.get("email")
-    if not (isinstance(email, str) and email.strip() and isinstance(ours, str) and ours.strip()):
-        return True
-    return email.strip().casefold() == ours.strip().casefold()
+    emails = (value_at(item, shown.email), booking.guest.get("email"))
+    return len({one.strip().casefold() for one in emails if isinstance(one, str) and one.strip()}) < 2  # noqa: PLR2004
 
 
 def state_of(shown: Shown, item: Any) -> str:
@@ -283,7 +283,8 @@ def state_of(shown: Shown, item: Any) -> str:
     return "" if isinstance(word, dict | list) else states.meant_by(as_text(word))
 
 
-def _confirmed(mapping: PmsMapping, pms_id: str, item: Any, booking: sdk.Booking) -> sdk.Confirmed:
+def confirmed(mapping: PmsMapping, pms_id: str, item: Any, booking: sdk.Booking) -> sdk.Confirmed:
+    """Under that id, and whether what is shown names our reference."""
     shown = value_at(item, mapping.reservation.reference)
     return sdk.Confirmed(pms_id, named=sdk.is_reference(shown, booking.reference))
 
@@ -297,7 +298,7 @@ def record_of(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, 
         value = value_at(item, path)
         last = name.removeprefix("finances.")
         part = finances if last != name else fields
-        if last in _MONEY and value is not MISSING:
+        if last in {"totalPrice", "totalPaid", "remainingBalance", *_LINES} and value is not MISSING:
             value = _in_currency(value, decimals)
             if last in _LINES and (exact := sdk.decimal(value)) is not None:
                 value = sdk.price_part(last, [(_LINES[last], exact)] if exact else [], exact)

@@ -24,9 +24,13 @@ from forwarder.reservation.request import (
     json_number,
 )
 
-# --- JSON paths ---
 
-_STEP = re.compile(r"[^.\x00-\x20]{1,128}")
+def nonsense(message: str) -> PydanticCustomError:
+    """The error that a validator raises. `message` says what is wrong, and what would be right."""
+    return PydanticCustomError("nonsense", "{message}", {"message": message})
+
+
+# --- JSON paths ---
 
 MISSING: Final = object()
 """The result of a path that leads nowhere, not even to null."""
@@ -34,7 +38,7 @@ MISSING: Final = object()
 
 def is_path(text: str) -> bool:
     """Whether `text` is a path of one or more steps."""
-    return all(_STEP.fullmatch(step) for step in text.split("."))
+    return all(re.fullmatch(r"[^.\x00-\x20]{1,128}", step) for step in text.split("."))
 
 
 def path_of(jsonpath: str) -> str:
@@ -44,15 +48,9 @@ def path_of(jsonpath: str) -> str:
 
 def _checked(path: str) -> str:
     if path.startswith("$") or "[" in path:
-        raise PydanticCustomError(
-            "json_path",
-            "{given} is JSONPath; here it is written {path}",
-            {"given": path, "path": path_of(path) or '""'},
-        )
+        raise nonsense(f"{path} is JSONPath; here it is written " + (path_of(path) or '""'))
     if path and not is_path(path):
-        raise PydanticCustomError(
-            "json_path", "a path is names and positions with dots between, such as bookings.0.id; empty for the whole"
-        )
+        raise nonsense("a path is names and positions with dots between, such as bookings.0.id; empty for the whole")
     return path
 
 
@@ -112,11 +110,11 @@ def clashes(paths: Iterable[str]) -> str:
         if not is_path(path):
             return f"{path!r} is no path: names and positions with dots between, such as guests.0.name"
         steps = path.split(".")
-        for depth in range(len(steps)):
+        for depth, step in enumerate(steps):
             parent = ".".join(steps[:depth])
             if depth and parent in known:
                 return f"{parent} cannot be a value and have {path} below it"
-            children.setdefault(parent, set()).add(steps[depth])
+            children.setdefault(parent, set()).add(step)
     for parent, below in sorted(children.items()):
         positions = sorted(int(step) for step in below if step.isdecimal())
         if positions and (len(positions) != len(below) or positions != list(range(len(positions)))):
@@ -131,12 +129,8 @@ Written = Literal["text", "number", "integer", "id", "minorUnits", "hour", "cloc
 `hour` is the hour of a time, `clockTime` a time as 15:30:00, `country` a code of two letters. A value that one of the last three
 cannot express goes into the notes; a booking with a value that another form cannot express is refused."""
 
-_TIME: Final = re.compile(r"(\d{1,2})(?::(\d{2}))?")
-_HOURS: Final = 24
-_MOST_DIGITS: Final = 18
 PMS_ID: Final = "pmsReservationId"
 PMS_GUEST_ID: Final = "pmsGuestId"
-DATES: Final = frozenset({"arrivalDate", "departureDate"})
 
 
 def _names(model: type[BaseModel], prefix: str = "") -> frozenset[str]:
@@ -144,8 +138,6 @@ def _names(model: type[BaseModel], prefix: str = "") -> frozenset[str]:
 
 
 CARD_FIELDS: Final = _names(CardDetails, "card.")
-_OF_THE_GUEST = (_names(Guest, "guest.") - {"guest.address"}) | _names(Address, "guest.address.")
-_OF_THE_REQUEST = _names(BookingEngineRequest) - {"guest", "cardDetails", "status"}
 _GUESTS: Final = ("numberOfAdults", "numberOfChildren", "numberOfInfants")
 
 DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -167,7 +159,12 @@ SAID: Final[Mapping[str, tuple[str, ...]]] = {
 """Derived values → the fields that they express completely."""
 
 FIELDS: Final = (
-    _OF_THE_REQUEST | _OF_THE_GUEST | CARD_FIELDS | DERIVED.keys() | {"reference", "nights", PMS_ID, PMS_GUEST_ID}
+    (_names(BookingEngineRequest) - {"guest", "cardDetails", "status"})
+    | (_names(Guest, "guest.") - {"guest.address"})
+    | _names(Address, "guest.address.")
+    | CARD_FIELDS
+    | DERIVED.keys()
+    | {"reference", "nights", PMS_ID, PMS_GUEST_ID}
 )
 """Every name. `card.…` is only allowed in the body of a create, `pmsReservationId` in requests about one reservation, and
 `pmsGuestId` in a create with `create.guest`."""
@@ -182,8 +179,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _known(name: str) -> str:
     if name not in FIELDS:
-        hint = nearest(name, FIELDS)
-        raise PydanticCustomError("field_name", "there is no field {name}{hint}", {"name": repr(name), "hint": hint})
+        raise nonsense(f"there is no field {name!r}{nearest(name, FIELDS)}")
     return name
 
 
@@ -243,10 +239,9 @@ def written(booking: Booking, name: str, value: Any, form: Written | None, date_
     match form:
         case "id":
             text = str(value)
-            identifier = int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
-            if not identifier:
+            if re.fullmatch(r"(?=.*[1-9])[0-9]{1,18}", text) is None:
                 raise DoesNotFit(name, "a whole number above 0")
-            return identifier, True
+            return int(text), True
         case None:
             return (json_number(value) if isinstance(value, Decimal) else value), True
         case "text":
@@ -257,8 +252,8 @@ def written(booking: Booking, name: str, value: Any, form: Written | None, date_
             code = code_of(value)
             return code, code is not None
         case "hour" | "clockTime":
-            time = _TIME.fullmatch(str(value))
-            if time is None or int(time[1]) >= _HOURS:
+            time = re.fullmatch(r"(\d{1,2})(?::(\d{2}))?", str(value))
+            if time is None or int(time[1]) >= 24:  # noqa: PLR2004 - hours
                 return None, False
             if form == "hour":
                 return int(time[1]), not int(time[2] or 0)

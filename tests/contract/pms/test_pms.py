@@ -18,7 +18,7 @@ import pytest_asyncio
 from forwarder.pms.accounts import Plaintext
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
-from forwarder.pms.mapping.kind import MappedKind
+from forwarder.pms.mapping.adapter import MappedKind
 from forwarder.pms.port import AccountConnection, Pms, UnknownKind
 from forwarder.pms.registry import KINDS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected

@@ -5,7 +5,7 @@ from typing import Any
 
 from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, SentAs, words_for
 from forwarder.pms.kinds.booking_sync.requests import FIELDS as BOOKING_SYNC
-from forwarder.pms.mapping.kind import MappedKind
+from forwarder.pms.mapping.adapter import MappedKind
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.request import table_of
 from forwarder.pms.port import AccountConnection, Loss

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.mapping.kind import MappedKind
+from forwarder.pms.mapping.adapter import MappedKind
 from forwarder.pms.port import AccountConnection, BadOptions, Rehearsal, UnknownKind
 from forwarder.pms.registry import KINDS
 from forwarder.pms.rehearsal import rehearse

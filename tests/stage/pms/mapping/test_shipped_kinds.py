@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from forwarder.pms.accounts import traits_of
-from forwarder.pms.mapping.kind import MappedKind, shipped
+from forwarder.pms.mapping.adapter import MappedKind, shipped
 from forwarder.pms.mapping.model import SOURCES, counted, source_of
 from forwarder.pms.mapping.values import CARD_FIELDS
 from forwarder.pms.port import BadOptions
