@@ -20,7 +20,21 @@ from forwarder.pms.fields import (
     headcount,
 )
 from forwarder.pms.http.client import Request, Send, bearer, credential_header, path_segment
-from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, says_no, unexpected
+from forwarder.pms.http.outcomes import (
+    PRICE_AND_CARD,
+    REFUSALS,
+    Meaning,
+    cancelled_before,
+    gateway_failure,
+    harmless,
+    never_a_no,
+    not_understood,
+    outcome_of,
+    outcome_of_message,
+    refusal,
+    says_no,
+    unexpected,
+)
 from forwarder.pms.http.response import (
     Headers,
     NoResponse,
@@ -32,7 +46,7 @@ from forwarder.pms.http.response import (
     retry_after,
 )
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Grant, Grants, Limit, Limits
-from forwarder.pms.responses.record import (
+from forwarder.pms.responses import (
     Echo,
     amount,
     discreet,
@@ -42,15 +56,6 @@ from forwarder.pms.responses.record import (
     price_part,
     record_fields,
     shortened,
-)
-from forwarder.pms.responses.refusals import (
-    PRICE_AND_CARD,
-    REFUSALS,
-    Meaning,
-    cancelled_before,
-    never_a_no,
-    outcome_of_message,
-    refusal,
 )
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking

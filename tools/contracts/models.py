@@ -8,8 +8,8 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
 from forwarder.notifier.api_requests import NewWebhook, Rotation, WebhookChange
+from forwarder.pms.http.outcomes import REFUSALS
 from forwarder.pms.kinds.generic import KEY_REUSED, NOT_THERE, NOTHING_DONE, STILL_WORKING
-from forwarder.pms.responses.refusals import REFUSALS
 from forwarder.reservation.cancellation import CancellationBody, CancellationStatus
 from forwarder.reservation.checks.fields import BookingEngineItem, GeneralItem
 from forwarder.reservation.outcome import FAILURE_CLASSES, Status

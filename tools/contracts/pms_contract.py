@@ -3,7 +3,7 @@ with. Pure; published as schemas/pms-openapi.json."""
 
 from typing import Any, Final
 
-from forwarder.pms.responses.record import RecordFields
+from forwarder.pms.responses import RecordFields
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest
 from tools.contracts.models import schema_of
 from tools.contracts.written import expanded, require_references, written

@@ -18,7 +18,7 @@ import certifi
 from forwarder.pms.http.client import Origin
 from forwarder.pms.http.response import NotSent, refused_certificate, unreachable
 from forwarder.pms.port import BadOptions, ClientTls
-from forwarder.pms.responses.record import shortened
+from forwarder.pms.responses import shortened
 
 _HEAD_START_SECONDS: Final = 0.25
 """How long an address is tried alone before the next is tried as well (RFC 8305)."""

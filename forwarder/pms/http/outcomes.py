@@ -1,27 +1,173 @@
-"""The outcome of a request for the reservation if the adapter did not decide it. Pure.
+"""The outcome of a request for the reservation: what a PMS's refusals mean, by code or by words, and what follows where the adapter
+did not decide it. Pure.
 
 NotSent, NoResponse                          → `outcome_of`
 a response that the adapter did not decide   → `unexpected`, by its status
+a failure that only its message explains     → `never_a_no`, `outcome_of_message`
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from enum import Enum, auto
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from forwarder.pms.http.response import NoResponse, NotSent, Response, read_object, retry_after
 from forwarder.pms.port import REFUSED_IN_WORDS
-from forwarder.pms.responses.record import discreet
-from forwarder.pms.responses.refusals import never_a_no, outcome_of_meaning
+from forwarder.pms.responses import discreet
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, InDoubt, Outcome, Rejected
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.submission import is_reference, names_another
 from forwarder.reservation.value import read_json
 
-_NO = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
+# --- a refusal, by its code or its words ---
+
+_KINDS: Final = {one.code: one for one in catalogue.REFUSALS}
+
+REFUSALS: Final[Mapping[str, str]] = {code: one.title for code, one in _KINDS.items()}
+"""The codes of recognised refusals, and their titles. Any other refusal is `pms_refused`."""
+
+PRICE_AND_CARD: Final = (
+    (re.compile(r"price\b.{0,40}\b(chang|differ|mismatch|(not|n't) match)", re.IGNORECASE), "price_changed"),
+    (re.compile(r"\bcard\b.{0,40}\b(declin|refus|reject|expired|not accepted)", re.IGNORECASE), "card_refused"),
+)
+"""Words for two refusals that no vendor here has written down, and that every one of them may have to say."""
+
+
+def refusal(booking: Booking, code: str, detail: str) -> Rejected:
+    """The PMS's no, with `detail` in its own words as far as they may be kept."""
+    known = _KINDS.get(code, catalogue.PMS_REFUSED)
+    # Servers put no more than an HTTP status and its name where a reason belongs: "400 Bad Request".
+    said = "" if _words(detail) in _PHRASES else discreet(detail, booking)
+    return Rejected(known.problem(said or f"{known.title}. {_UNSAID[known.code]}", booking.reference))
+
+
+_UNSAID: Final = {
+    catalogue.ROOM_UNAVAILABLE.code: "The PMS says no more. Check roomId, arrivalDate and departureDate.",
+    catalogue.CARD_REFUSED.code: "The PMS says no more. Check cardDetails.",
+    catalogue.PRICE_CHANGED.code: "The PMS says no more. Check totalPrice and currency.",
+    catalogue.PROPERTY_NOT_FOUND.code: "The PMS says no more. Check propertyId.",
+    catalogue.ROOM_NOT_FOUND.code: "The PMS says no more. Check roomId.",
+    catalogue.GUEST_REFUSED.code: "The PMS does not say which part. Check each member of guest.",
+    catalogue.CANCELLATION_REFUSED.code: "It does not say why. Ask the property.",
+    catalogue.PMS_REFUSED.code: (
+        "It does not say why. Check propertyId, roomId, the dates, the number of guests, totalPrice and currency against what the "
+        "property offers."
+    ),
+}
+"""Advice after a refusal without a reason, in terms of the caller's fields."""
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(w for w in re.findall(r"[^\W\d_]+", text.casefold()) if w not in ("http", "status", "code", "error"))
+
+
+_PHRASES: Final = frozenset({(), *(_words(status.phrase) for status in HTTPStatus)})
+
+
+class Meaning(Enum):
+    """What a failure means that does not concern the reservation."""
+
+    UNAUTHORIZED = auto()
+    THROTTLED = auto()
+    FAILED = auto()
+
+
+def _any(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+_OFF: Final = r"(blocked|suspended|disabled|locked|inactive|expired|closed|not (active|allowed|enabled))"
+_NEVER_A_NO: Final = {
+    Meaning.THROTTLED: _any(
+        r"\b(rate|usage|request)[\s-]?limit(s|ing)?\b(?!ed)|limit of requests|\bquota\b|\bapi credits?\b",
+        r"too many (requests|calls|attempts)|throttl|\bslow down\b",
+    ),
+    Meaning.UNAUTHORIZED: _any(
+        r"unauthori[sz]ed|not authori[sz]ed|unauthenticated|authentication (is )?(required|failed)|\blog ?in\b",
+        r"(access|permission)s? (is |was )?(denied|required|restricted)|not have access|insufficient scope",
+        r"(no|not have|lacks?|insufficient|missing) (the |any )?(\w+ )?permission|^\W*(403 )?forbidden\W*$",
+        r"(invalid|expired|missing|unknown|another|bad|revoked) (\w+ )?(api.?key|token|signature|credentials?|session)\b",
+        r"\b(api.?key|token|session|credentials?|subscription|trial) (is|has|was|have|are|expired|revoked|invalid)\b",
+        rf"\b(account|licen[cs]e|ip|ip address) (is |has been |was )?{_OFF}",
+        rf"\b(your|the|this) (account|licen[cs]e|ip)\b.{{0,40}}\b{_OFF}",
+        r"\b(ip|address)\b.{0,20}not (allowed|whitelisted|permitted)|not (enabled|active) for (this|your) account",
+        r"\b(on|in|by) (your|this|the current) (api |subscription )?(plan|subscription)\b",
+    ),
+    Meaning.FAILED: _any(
+        r"(internal|server|system|unknown|fatal|unexpected|application|database) (\w+ )?(error|exception|failure|response)",
+        r"\berror( has| was)? occur|error (while |when |in )?processing|went wrong|unhandled",
+        r"exception (occurred|in|at|while)\b",
+        r"(nullpointer|nullreference|illegalstate|runtime|timeout|sql|io)\w*exception|null reference|object reference not set",
+        r"cannot read propert|undefined (index|variable|method|offset)|member function|allowed memory|traceback|sqlstate",
+        r"tim(e|ed)[\s-]?out\b(?! of)|context deadline|^\W*deadline exceeded|operation was cancel|too many connections",
+        r"(unable|failed|not) (to )?connect\b|connection (\w+ )?(failed|refused|reset|closed|lost)|deadlock|lock wait",
+        r"acquire (a |the )?lock|may have been (made|created|booked)|\b(is|being|still) process(ed|ing)\b",
+        r"(performing|scheduled) maintenance|maintenance mode|^\W*temporar(y|ily) (failure|error|unavailable|not available)",
+        r"(^\W*(50\d )?|\b(the|this|our|web|api|http|booking|reservations?|availability|calendar|inventory|pricing|upstream|"
+        r"remote) )(service|server|system|gateway|database|back.?end|api|channel manager)s? (is |are |was )?"
+        r"((currently|temporarily|too) )*(unavailable|not (available|reachable|responding)|down|busy|overloaded|unreachable"
+        r"|(under|in) maintenance)",
+        r"\b(dienst|servicio|service|servizio|serviço|server) (ist |est |está |è )?(derzeit |momentan )?"
+        r"(nicht (verfügbar|erreichbar)|no disponible|indisponible|indisponível|non disponibile)",
+    ),
+}
+"""Words that are no refusal of a reservation, though vendors answer a refusal in the same form: "Service unavailable"."""
+
+_LATER: Final = _any(r"\b(again|retry|back) (later|shortly|soon|in (a|some|few|\d+)\b)")
+_OF_THE_STAY: Final = _any(
+    r"\b(dates?|nights?|rooms?|units?|listing|property|apartment|stay|period)\b.{0,200}availab",
+    r"availab.{0,200}\b(dates?|nights?|rooms?|units?|listing|property|apartment|stay|period)\b|\bcard\b.{0,40}declin",
+)
+
+
+def never_a_no(said: str) -> Meaning | None:
+    """What a text means that speaks of the server or of the account instead of the reservation; None for any other."""
+    said = said[:_MOST_READ]
+    put_off = _LATER.search(said) is not None and _OF_THE_STAY.search(said) is None
+    known = (meaning for meaning, words in _NEVER_A_NO.items() if words.search(said) is not None)
+    return next(known, Meaning.FAILED if put_off else None)
+
+
+_CANCELLED_BEFORE: Final = _any(
+    r"already (been )?cancel|cancell?ed already|bereits storniert|déjà (été )?annul|ya (est[aá]|fue|ha sido) cancelad|già cancellat"
+)
+
+
+def cancelled_before(said: str) -> bool:
+    """Whether the refusal of a cancellation says that the reservation is cancelled already, which was wanted."""
+    return _CANCELLED_BEFORE.search(said[:_MOST_READ]) is not None
+
+
+_MOST_READ: Final = 2_000
+
+
+def outcome_of_message(meaning: Meaning | str, message: str, booking: Booking) -> Rejected | Deferred | InDoubt:
+    """The outcome of a failure with that message. A meaning that is a text is the refusal's code in `REFUSALS`."""
+    if isinstance(meaning, str):
+        return refusal(booking, meaning, message)
+    return _outcome_of_meaning(meaning, message, booking)
+
+
+def _outcome_of_meaning(meaning: Meaning, message: str, booking: Booking) -> Deferred | InDoubt:
+    said = discreet(message, booking) or "nothing more"
+    match meaning:
+        case Meaning.UNAUTHORIZED:
+            return Deferred("pms_unauthorized", f"The PMS does not let the account do this. It says: {said}")
+        case Meaning.THROTTLED:
+            return Deferred("pms_throttled", f"The PMS takes no more requests for now. It says: {said}")
+        case Meaning.FAILED:
+            return InDoubt("pms_failed", f"The PMS failed while it had the request. It says: {said}")
+        case _:
+            assert_never(meaning)
+
+
+# --- what the adapter did not decide ---
+
 _REASONS: Final = ("detail", "message", "error_description", "reason", "title", "error")
 _FAILED: Final = re.compile("error|fail(ed|ure)?|nok|ko|unsuccessful|time(d )?out|[45][0-9]{2}", re.IGNORECASE)
 _NO_SUCCESS: Final = re.compile("false|no?|0", re.IGNORECASE)
@@ -33,13 +179,6 @@ _INCOMPLETE: Final = {"partial", "timedout", "incomplete", "incompleteresults", 
 _ABOUT_IT: Final = {"status", "result", "response", "meta", "header"}
 """Objects of a body that may say how it went, instead of the body itself."""
 _NOT_HERE = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE}
-_NOTHING_HERE: Final = (
-    "The PMS has nothing at this address (HTTP {status}). Ask the operator whether the account's base URL is right."
-)
-_NO_REASON: Final = (
-    "The PMS refused the request without saying why (HTTP {status}). Check propertyId, roomId, the dates, the guest and the "
-    "price; if they are right, ask the operator to check the account."
-)
 _GAVE_UP: Final = {HTTPStatus.REQUEST_TIMEOUT, 444, 460, 499}  # nginx, AWS's load balancers, gateways of gRPC
 _AFTER_THE_FACT: Final = {HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.FAILED_DEPENDENCY}
 """What servers answer when they cannot write the response, or a later step failed: by then the request may be carried out."""
@@ -48,11 +187,9 @@ _NOT_LET_IN = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_A
 
 def outcome_of(failure: NotSent | NoResponse) -> Deferred | InDoubt:
     """The outcome of a create that ended in `failure`."""
-    match failure:
-        case NotSent():
-            return Deferred(failure.reason, failure.detail, failure.retry_after_seconds)
-        case NoResponse(status=status):
-            return InDoubt(failure.reason, failure.detail, made=is_yes(status), status=status or None)
+    if isinstance(failure, NotSent):
+        return Deferred(failure.reason, failure.detail, failure.retry_after_seconds)
+    return InDoubt(failure.reason, failure.detail, made=is_yes(failure.status), status=failure.status or None)
 
 
 def harmless(outcome: Deferred | InDoubt) -> Deferred:
@@ -74,21 +211,20 @@ def says_no(body: Any) -> bool:
 
 
 def _is_no(name: str, said: Any, *, inside: bool = False) -> bool:
-    known = _plain_name(name[:_NAME_LENGTH])
+    known = name[:_NAME_LENGTH].casefold().replace("_", "").replace("-", "")
     if isinstance(said, dict) and known in _ABOUT_IT and not inside:
         return any(_is_no(each, one, inside=True) for each, one in said.items())
     if known in _SUCCEEDED:
-        return said is False or (isinstance(said, int | str) and _NO_SUCCESS.fullmatch(str(said).strip()) is not None)
+        return _is_one_of(_NO_SUCCESS, said)
     if known in _STATED or (inside and known == "code"):
-        return said is False or (isinstance(said, int | str) and _FAILED.fullmatch(str(said).strip()) is not None)
+        return said is False or _is_one_of(_FAILED, said)
     if _WRONG.fullmatch(known) is not None:
-        return bool(said) and not (isinstance(said, str) and _NOTHING_WRONG.fullmatch(said.strip()) is not None)
+        return bool(said) and not _is_one_of(_NOTHING_WRONG, said)
     return known in _INCOMPLETE and said is True
 
 
-@lru_cache(maxsize=1024)
-def _plain_name(name: str) -> str:
-    return name.casefold().replace("_", "").replace("-", "")
+def _is_one_of(words: re.Pattern[str], said: Any) -> bool:
+    return isinstance(said, int | str) and words.fullmatch(str(said).strip()) is not None
 
 
 def gateway_failure(_response: Response) -> None:
@@ -135,8 +271,13 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
             return InDoubt("pms_failed", f"The PMS may have done it before it failed (HTTP {status}).", wait)
         case _ if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
             # Which may be the PMS's no to the reservation, or the answer of some other server. Nothing was made.
-            said = _NOTHING_HERE if status in _NOT_HERE else _NO_REASON
-            return Deferred("pms_refused_request", said.format(status=status))
+            detail = (
+                f"The PMS has nothing at this address (HTTP {status}). Ask the operator whether the account's base URL is right."
+                if status in _NOT_HERE
+                else f"The PMS refused the request without saying why (HTTP {status}). Check propertyId, roomId, the dates, the "
+                "guest and the price; if they are right, ask the operator to check the account."
+            )
+            return Deferred("pms_refused_request", detail)
         case _ if is_yes(status):
             return not_understood(response)
         case _:
@@ -152,14 +293,14 @@ def read_again(outcome: Outcome, response: Response | None, reference: str, sent
     if isinstance(outcome, InDoubt):
         text, pms_id = _text_of(response), outcome.pms_reservation_id
         is_read = len(response.content) <= _READ_BYTES  # else ours may be in the rest
-        is_anothers = is_read and outcome.made and (pms_id is None or pms_id in text) and names_another(text, reference)
-        if is_anothers:  # and so is the id in it
-            outcome = replace(outcome, made=False, pms_reservation_id=None)
+        if is_read and outcome.made and (pms_id is None or pms_id in text) and names_another(text, reference):
+            outcome = replace(outcome, made=False, pms_reservation_id=None)  # the id in it is another's, too
         return replace(outcome, status=response.status_code)
-    if response.status_code in _OK or HTTPStatus.BAD_REQUEST <= response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
-        sayings = _sayings(response, reference if response.status_code >= HTTPStatus.BAD_REQUEST else None)
-        return _unless_it_exists(outcome, sayings, reference, response.status_code, sent)
-    return outcome
+    is_no = HTTPStatus.BAD_REQUEST <= response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR
+    if not is_no and response.status_code not in (HTTPStatus.OK, HTTPStatus.CREATED):
+        return outcome
+    sayings = _sayings(response, reference if is_no else None)
+    return _unless_it_exists(outcome, sayings, reference, response.status_code, sent)
 
 
 def read_words(outcome: Outcome, reference: str) -> Outcome:
@@ -187,7 +328,7 @@ def _fields_with(reference: str, sent: bytes) -> Iterator[str]:
     value = re.escape(reference)
     as_a_whole = rf'"([\w.-]+)"\s*:\s*"{value}"|(?:^|&)([\w.-]+)={value}(?![^&])'
     for found in re.finditer(as_a_whole, sent.decode("utf-8", "replace")):
-        words = _WORDS_OF_A_NAME.findall(found[1] or found[2])
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", found[1] or found[2])
         if len(words) > 1 or (len(words[0]) >= _TELLING and words[0].casefold() not in _OF_ANYTHING):
             yield r"[\s_-]?".join(words)
 
@@ -197,10 +338,8 @@ def _it_exists(reference: str) -> re.Pattern[str]:
     return re.compile(rf"({reference}){_BETWEEN}{_EXISTS}|{_EXISTS}{_BETWEEN}({reference})|{_TWICE}", re.IGNORECASE)
 
 
-_OK: Final = {HTTPStatus.OK, HTTPStatus.CREATED}
 _TELLING: Final = 5
 _OF_ANYTHING: Final = {"booking", "dates", "guest", "number", "order", "price", "property", "reservation", "rooms"}
-_WORDS_OF_A_NAME: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _REFERENCE: Final = (
     r"r[eé]f[eé]r[eéê]n(ce|cia|z|tie)|riferimento|(?<![a-z])ref(?=: | (has|is|was|must|already|exists)\b)"
     r"|(external|channel|partner|agent|ota|source|third[\s_-]?party)[\s_-]?"
@@ -258,28 +397,26 @@ def _sayings(response: Response, ours: str | None) -> Iterator[str]:
 _IDS: Final = frozenset({"id", "_id", "uid", "reservationId", "reservation_id", "bookingId", "booking_id"})
 _NAME_LENGTH: Final = 100
 """Of names that are read with each text in a list: a response must not become much longer by them."""
-_A_REFERENCE: Final = re.compile(r"rsv[\W_]?[a-z0-9]{17}", re.IGNORECASE)
 
 
 def _is_repeated(text: str) -> bool:
     """Whether a text without spaces has a reference in it, ours or another's, as an id or an address has. In linear time: PMSs
     repeat what guests wrote."""
-    found = _A_REFERENCE.search(text)
+    found = re.search(r"rsv[\W_]?[a-z0-9]{17}", text, re.IGNORECASE)
     return found is not None and len((text[: found.start()] + "_" + text[found.end() :]).split()) == 1
 
 
 def refused_in_words(response: Response, booking: Booking) -> Deferred | InDoubt | None:
     """A refusal that the adapter does not recognise: 400, 409 or 422 with a text where servers usually give the reason, or a 200
     with such a text and `success: false`. A text that cannot be one means what it says. None for any other response."""
-    body = read_object(response) or {}
-    is_no = response.status_code in _NO or (response.status_code == HTTPStatus.OK and body.get("success") is False)
+    status, body = response.status_code, read_object(response) or {}
+    is_no = status in (400, 409, 422) or (status == HTTPStatus.OK and body.get("success") is False)
     said = next(_reasons(body), "") if is_no else ""
     if not said:
         return None
     if (meaning := never_a_no(said)) is not None:
-        return outcome_of_meaning(meaning, said, booking)
-    detail = f"The PMS refused it (HTTP {response.status_code}). It says: {discreet(said, booking)}"
-    return Deferred(REFUSED_IN_WORDS, detail)
+        return _outcome_of_meaning(meaning, said, booking)
+    return Deferred(REFUSED_IN_WORDS, f"The PMS refused it (HTTP {status}). It says: {discreet(said, booking)}")
 
 
 def _reasons(body: Mapping[str, Any]) -> Iterator[str]:

@@ -31,7 +31,7 @@ from typing import Any, Final
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from forwarder.http.parameters import MAX_RETRY_AFTER, charset_of, read_retry_after
-from forwarder.pms.responses.record import shortened
+from forwarder.pms.responses import shortened
 from forwarder.reservation.parsing import http_date, moment, number, whole_number
 from forwarder.reservation.value import read_json, value
 
@@ -43,17 +43,11 @@ _MAX_HEAD_BYTES: Final = 64 * 1024
 _MAX_OVERHEAD: Final = 8
 """How much longer than its content a response may be: in chunks of one byte it is six times as long."""
 _FIRST_FINAL: Final = 200
-_BODILESS: Final = {204, 304}
 _AS_IT_IS: Final = {b"", b"identity", b"none", b"binary", b"utf-8", b"utf8"}
 """The codings of a body that is not compressed; the last four are none, and some servers name them all the same."""
-_COMPRESSED: Final = {b"gzip", b"x-gzip", b"deflate"}
-_GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
-_OF_THE_CODING: Final = {b"content-encoding", b"content-length"}
 
 MAX_WAIT_SECONDS: Final = 3600.0
 """The longest pause that a PMS is granted; one that wants a longer one says so again."""
-_ABSURD_SECONDS: Final = 24 * 60 * 60.0
-"""No limit is as long as that: a reset so far off is in another unit, or by another clock."""
 _FIRST_UNIX_TIME: Final = 1e9
 _BUSY = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 _STANDARD: Final = b"ratelimit"
@@ -65,9 +59,6 @@ _PAIRS: Final = (
     (b"x-five-min-limit-remaining", b"x-five-min-limit-resets-in"),
 )
 _NAMES: Final = frozenset({_STANDARD, *(name for pair in _PAIRS for name in pair)})
-_QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_REMAINING = re.compile(rb";\s*r=(\d{1,15})\s*(?:;|$)")
-_RESETS_IN = re.compile(rb";\s*t=(\d{1,15})\s*(?:;|$)")
 
 
 # --- no response ---
@@ -94,7 +85,7 @@ class NoResponse(Exception):
 
 
 def unreachable(why: str) -> NotSent:
-    """No connection to the PMS was made, or it had ended before anything was written."""
+    """No connection was made, or it had ended before anything was written."""
     return NotSent("pms_unreachable", f"No connection to the PMS: {shortened(why)}.", passing=True)
 
 
@@ -137,17 +128,15 @@ class Response:
 
     def header(self, name: str) -> str | None:
         """The values together, with commas between; None where there is no such header."""
-        values = self.header_values(name)
-        return ", ".join(values) if values else None
+        return ", ".join(values) if (values := self.header_values(name)) else None
 
     @property
     def json_text(self) -> bytes:
         """The content for a reader of JSON: in UTF-8, without a byte order mark. Halves of surrogate pairs, and bytes that are not
         of its charset, are U+FFFD: they must not make a confirmation unreadable."""
-        content = self.content
-        if content.isascii() and b"\\ud" not in content and b"\\uD" not in content:  # as nearly always
-            return content
-        content = content.removeprefix(codecs.BOM_UTF8)
+        if self.content.isascii() and b"\\ud" not in self.content and b"\\uD" not in self.content:  # as nearly always
+            return self.content
+        content = self.content.removeprefix(codecs.BOM_UTF8)
         try:
             text = content.decode()  # JSON is UTF-8, whatever the header says (RFC 8259, section 8.1)
         except UnicodeDecodeError:
@@ -192,21 +181,22 @@ def hold_off_asked(response: Response, now: datetime) -> float:
     is_busy = response.status_code in _BUSY
     if not is_busy and _NAMES.isdisjoint([name.lower() for name, _ in response.headers]):  # as nearly always
         return 0.0
-    asked = (retry_after(response, now) or 0.0) if is_busy else 0.0
     headers: dict[bytes, bytes] = {}
     for name, text in response.headers:
         if (known := name.lower()) in _NAMES:
             headers[known] = b",".join((headers[known], text)) if known in headers else text
-    for policy in _QUOTED.sub(b"", headers.get(_STANDARD, b"")).split(b","):
-        spare, resets_in = _REMAINING.search(policy), _RESETS_IN.search(policy)
-        if spare is not None and resets_in is not None and int(spare[1]) == 0:
-            asked = max(asked, _sensible(float(resets_in[1])))
+    asked = [(retry_after(response, now) or 0.0) if is_busy else 0.0]
+    for policy in re.sub(rb'"(?:[^"\\]|\\.)*"', b"", headers.get(_STANDARD, b"")).split(b","):
+        spare, seconds = (re.search(rb";\s*%b=(\d{1,15})\s*(?:;|$)" % name, policy) for name in (b"r", b"t"))
+        if spare is not None and seconds is not None and int(spare[1]) == 0:
+            asked.append(float(seconds[1]))
     for pair in _PAIRS:
-        left, resets = (headers.get(name, b"").decode("latin-1").strip() for name in pair)
+        left, until = (headers.get(name, b"").decode("latin-1").strip() for name in pair)
         remaining = number(left) if left or response.status_code != HTTPStatus.TOO_MANY_REQUESTS else 0.0
         if remaining is not None and remaining < 1.0:
-            asked = max(asked, _sensible(_seconds_until(resets, now)))
-    return min(asked, MAX_WAIT_SECONDS)
+            asked.append(_seconds_until(until, now))
+    # No limit is as long as a day: a reset so far off is in another unit, or by another clock.
+    return bounded(max(seconds for seconds in asked if seconds <= 24 * 60 * 60.0))
 
 
 def _seconds_until(text: str, now: datetime) -> float:
@@ -216,10 +206,6 @@ def _seconds_until(text: str, now: datetime) -> float:
     if seconds >= _FIRST_UNIX_TIME * 1000:
         seconds /= 1000
     return seconds if seconds < _FIRST_UNIX_TIME else seconds - now.timestamp()
-
-
-def _sensible(seconds: float) -> float:
-    return seconds if 0.0 < seconds <= _ABSURD_SECONDS else 0.0
 
 
 # --- read off a connection ---
@@ -276,10 +262,10 @@ class ResponseReader:
 
     def response(self) -> Response:
         """The response, which is whole. Raises `NoResponse` where it cannot be decoded."""
-        content = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        content = b"".join(self._body)
         if self._coding in _AS_IT_IS or not content:
             return Response(self.status, self._headers, content)
-        kept = [header for header in self._headers if header[0].lower() not in _OF_THE_CODING]
+        kept = [each for each in self._headers if each[0].lower() not in (b"content-encoding", b"content-length")]
         return Response(self.status, kept, _decoded(content, self._coding, self._max_bytes))
 
     def close(self) -> None:
@@ -307,7 +293,7 @@ class ResponseReader:
                 case b"content-length":
                     self._framed = True
                     size = whole_number(text.decode("latin-1").strip())
-                    has_body = not self._bodiless and status not in _BODILESS
+                    has_body = not self._bodiless and status not in (204, 304)
                     if has_body and (size is None or size > self._max_bytes):
                         self._refuse(connection_lost(f"a response of {text[:20].decode('latin-1')} bytes"))
                 case b"transfer-encoding":
@@ -334,9 +320,9 @@ class ResponseReader:
 
 def _decoded(content: bytes, coding: bytes, max_bytes: int) -> bytes:
     """`content` without its compression, which was not asked for unless a request did so itself; no more than `max_bytes`."""
-    if coding not in _COMPRESSED:
+    if coding not in (b"gzip", b"x-gzip", b"deflate"):
         raise broke_protocol("a response in a coding that was not asked for")
-    inflation = zlib.decompressobj(_GZIP_OR_ZLIB)
+    inflation = zlib.decompressobj(32 + zlib.MAX_WBITS)  # gzip or zlib
     try:
         whole = inflation.decompress(content, max_bytes + 1)
     except zlib.error as error:

@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from forwarder.pms.fields import SentAs
 from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import check_options, lacks
-from forwarder.pms.responses.record import record_fields
+from forwarder.pms.responses import record_fields
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder_pms_kit.conformance.site import rival_of

@@ -33,7 +33,7 @@ from forwarder.pms.http import outcomes, response
 from forwarder.pms.http.response import MAX_WAIT_SECONDS, Response
 from forwarder.pms.mapping import response as mapping_response
 from forwarder.pms.mapping.values import DoesNotFit, written
-from forwarder.pms.responses.record import Echo, amount, identifier, record_fields
+from forwarder.pms.responses import Echo, amount, identifier, record_fields
 from forwarder.reservation import parsing
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.problems.problem import Fault

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.responses import record
-from forwarder.pms.responses.record import clean, without_card_data
+from forwarder.pms import responses as record
+from forwarder.pms.responses import clean, without_card_data
 from forwarder.reservation.checks.card_numbers import digits_of
 from forwarder.reservation.outcome import Confirmed, InDoubt
 from tests.support.cards import ESCAPED, NUMBER, SPELLINGS

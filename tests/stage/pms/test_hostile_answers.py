@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection
-from forwarder.pms.responses.record import record_fields
+from forwarder.pms.responses import record_fields
 from forwarder.process.clock import SystemClock
 from forwarder.process.containment import Fault, Where
 from forwarder.reservation.evidence import Park

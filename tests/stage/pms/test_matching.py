@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from forwarder.pms.responses.record import Echo
+from forwarder.pms.responses import Echo
 from tests.support.cases import for_each
 from tests.support.simulator.server import booking
 

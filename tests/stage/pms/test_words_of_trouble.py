@@ -1,6 +1,6 @@
 """Words about the server or the account are told from words about a reservation."""
 
-from forwarder.pms.responses.refusals import Meaning, never_a_no
+from forwarder.pms.http.outcomes import Meaning, never_a_no
 from tests.support.cases import for_each
 
 

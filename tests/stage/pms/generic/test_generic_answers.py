@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.pms.responses.refusals import REFUSALS
+from forwarder.pms.http.outcomes import REFUSALS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Rejected
 from tests.support.cases import for_each
 from tests.support.pms.kinds.open_pms import created, pms_that, refused

@@ -1,4 +1,4 @@
-"""Makes a PMS's responses fit for storage. Pure.
+"""Makes a PMS's responses fit for storage, and compares them with the request. Pure.
 
 Only what has the shape of section 2.5 gets into a record. Text that is kept has no card number and no data of the guest.
 """
@@ -23,36 +23,16 @@ from forwarder.reservation.parsing import decimal
 from forwarder.reservation.record import cut_list, cut_text
 from forwarder.reservation.request import CardDetails, json_number
 
-MAX_DETAIL = 500
-_MIN_SECRET_LENGTH = 3
-# A run of digits as long as a card number, or grouped as card numbers are written (4-4-4-4, 4-6-5); dates do not match.
-_CARD_LIKE = re.compile(r"\d{12,}|\d{4}(?:[ -]\d{4}){2,}(?:[ -]?\d{1,4})?|\d{4}[ -]\d{6}[ -]\d{5}")
-_SPACES = re.compile(r"[\s\x00-\x1f\x7f]+")
-
-# No U+0000: databases do not take it.
-# The published contract has the limits as such. Longer values from a PMS are cut, not refused.
-_MAX_LINE: Final = 256
-_MAX_TEXT: Final = 10_000
-_Line = Annotated[
-    str,
-    Field(strict=True, pattern=r"^[^\x00]*$", json_schema_extra={"maxLength": _MAX_LINE}),
-    AfterValidator(partial(cut_text, most=_MAX_LINE)),
-]
+# No U+0000: databases do not take it. The published contract has the limits as such; a PMS's longer values are cut, not refused.
+_Storable = Annotated[str, Field(strict=True, pattern=r"^[^\x00]*$")]
+_Line = Annotated[_Storable, Field(json_schema_extra={"maxLength": 256}), AfterValidator(partial(cut_text, most=256))]
 _Text = Annotated[
-    str,
-    Field(strict=True, pattern=r"^[^\x00]*$", json_schema_extra={"maxLength": _MAX_TEXT}),
-    AfterValidator(partial(cut_text, most=_MAX_TEXT)),
+    _Storable, Field(json_schema_extra={"maxLength": 10_000}), AfterValidator(partial(cut_text, most=10_000))
 ]
-_WebAddress = Annotated[str, Field(strict=True, max_length=2048, pattern=r"^(https?://[^\s\x00]+)?$")]
 _Currency = Annotated[str, Field(strict=True, pattern=r"^[A-Z]{3}$")]
 _MAX_AMOUNT: Final = 10**12
-_Amount = (
-    Annotated[int, Field(strict=True, ge=-_MAX_AMOUNT, le=_MAX_AMOUNT)]
-    | Annotated[float, Field(strict=True, ge=-_MAX_AMOUNT, le=_MAX_AMOUNT)]
-)
-_MAX_ID_LENGTH: Final = 256
-_MAX_ID: Final = 10**30
-_NO_ID: Final = {"", "null", "none", "nil", "undefined", "nan", "n/a"}
+_BOUNDED: Final = Field(strict=True, ge=-_MAX_AMOUNT, le=_MAX_AMOUNT)
+_Amount = Annotated[int, _BOUNDED] | Annotated[float, _BOUNDED]
 
 
 class _Part(BaseModel):
@@ -70,12 +50,11 @@ class LineItem(_Part):
 
 
 _MAX_LINES: Final = 200
-_MAX_TEXTS: Final = 50
 _Lines = Annotated[tuple[LineItem, ...], Field(json_schema_extra={"maxItems": _MAX_LINES})]
 _Texts = Annotated[
     tuple[_Line, ...],
-    Field(json_schema_extra={"maxItems": _MAX_TEXTS}),
-    AfterValidator(lambda texts: tuple(cut_list(texts, _MAX_TEXTS))),
+    Field(json_schema_extra={"maxItems": 50}),
+    AfterValidator(lambda texts: tuple(cut_list(texts, 50))),
 ]
 
 
@@ -142,7 +121,7 @@ class RecordFields(_Part):
     source: _Line | None = None
     codes: Codes | None = None
     notes: _Text | None = None
-    payment_url: _WebAddress | None = None
+    payment_url: Annotated[str, Field(strict=True, max_length=2048, pattern=r"^(https?://[^\s\x00]+)?$")] | None = None
     finances: Finances | None = None
     total_price: _Amount | None = None
     currency: _Currency | None = None
@@ -150,17 +129,17 @@ class RecordFields(_Part):
 
 
 _FIELD_NAMES: Final = frozenset(to_camel(name) for name in RecordFields.model_fields)
+_NO_ID: Final = {"", "null", "none", "nil", "undefined", "nan", "n/a"}
 
 
 def identifier(value: object) -> str | None:
     """A reservation's id, which is a number or a text, as text; None for anything else, for a text that came damaged, and for the
     words by which programs write that they have none."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return None
-    if isinstance(value, int) and abs(value) > _MAX_ID:  # which text may refuse to hold
-        return None
-    text = str(value)
-    is_one = len(text) <= _MAX_ID_LENGTH and "\0" not in text and "\ufffd" not in text
+    is_number = (
+        isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 10**30
+    )  # `str` refuses huge ones
+    text = str(value) if is_number or isinstance(value, str) else ""
+    is_one = len(text) <= 256 and "\0" not in text and "\ufffd" not in text  # noqa: PLR2004 - characters
     return text if is_one and text.strip().casefold() not in _NO_ID else None
 
 
@@ -174,12 +153,9 @@ def record_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         # Without each field that has a fault; of the finances, without the faulty ones among their parts.
         kept = dict(given)
         for path in {detail["loc"][:2] for detail in error.errors(include_url=False, include_input=False)}:
-            name = str(path[0])
-            part = kept.get(name)
-            if name == "finances" and len(path) > 1 and isinstance(part, dict):
-                kept[name] = {key: value for key, value in part.items() if key != path[1]}
-            else:
-                kept.pop(name, None)
+            part = kept.pop(str(path[0]), None)
+            if path[0] == "finances" and len(path) > 1 and isinstance(part, dict):
+                kept["finances"] = {key: value for key, value in part.items() if key != path[1]}
         return record_fields(kept)
     record = _given(fields.model_dump(mode="json", by_alias=True))
     if "finances" in record:
@@ -217,10 +193,8 @@ _PARTS: Final = {
 
 
 def price_part(part: str, lines: Iterable[tuple[str, Decimal]], total: Decimal | None = None) -> dict[str, Any]:
-    """A part of the finances (basePrice, fee, tax or discount) with its lines, each a name and an amount. `total`: their sum if not
-    given."""
-    name, kind = _PARTS[part]
-    listed = list(lines)
+    """A part of the finances (basePrice, fee, …) with its lines, each a name and an amount. Without `total` it is their sum."""
+    (name, kind), listed = _PARTS[part], list(lines)
     total = sum((value for _, value in listed), Decimal()) if total is None else total
     breakdown = [{"name": text, "type": kind, "total": json_number(value)} for text, value in listed]
     return {name: json_number(total), "breakdown": breakdown}
@@ -231,10 +205,16 @@ def objects(parts: object) -> list[Mapping[str, Any]]:
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
 
+# A run of digits as long as a card number, or grouped as card numbers are written (4-4-4-4, 4-6-5); dates do not match.
+_CARD_LIKE: Final = re.compile(r"\d{12,}|\d{4}(?:[ -]\d{4}){2,}(?:[ -]?\d{1,4})?|\d{4}[ -]\d{6}[ -]\d{5}")
+_MAX_DETAIL: Final = 500
+
+
 def shortened(text: str) -> str:
-    """`text` on one line, at most `MAX_DETAIL` characters, with asterisks for everything that looks like a card number."""
-    line = _CARD_LIKE.sub(lambda match: "*" * len(match.group()), _SPACES.sub(" ", text).strip())
-    return line if len(line) <= MAX_DETAIL else line[: MAX_DETAIL - 1] + "…"
+    """`text` on one line, at most 500 characters, with asterisks for everything that looks like a card number."""
+    one_line = re.sub(r"[\s\x00-\x1f\x7f]+", " ", text).strip()
+    masked_line = _CARD_LIKE.sub(lambda match: "*" * len(match.group()), one_line)
+    return masked_line if len(masked_line) <= _MAX_DETAIL else masked_line[: _MAX_DETAIL - 1] + "…"
 
 
 def discreet(text: str, booking: Booking) -> str:
@@ -242,9 +222,9 @@ def discreet(text: str, booking: Booking) -> str:
     card = booking.card or CardDetails()
     # Not the expiry: a year by itself gives nothing away, and every date contains one.
     of_card = {"number": card.card_number, "holder": card.card_holder_name, "cvv": card.cvv}
-    secrets = [said for said in (*_texts(booking.guest), *_texts(of_card)) if len(said) >= _MIN_SECRET_LENGTH]
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "[…]", text, flags=re.IGNORECASE)
+    for secret in sorted((*_texts(booking.guest), *_texts(of_card)), key=len, reverse=True):
+        if len(secret) > 2:  # noqa: PLR2004 - shorter ones are parts of any text
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "[…]", text, flags=re.IGNORECASE)
     return shortened(text)
 
 
@@ -257,8 +237,6 @@ def _texts(parts: Mapping[str, Any]) -> Iterator[str]:
 
 
 # --- whether a response is about the booking that it was asked for, where it need not name our reference ---
-
-_CENT: Final = Decimal("0.01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,22 +256,19 @@ class Echo:
                 return True
         price = shown.get(self.price)
         exact, asked = None if isinstance(price, str) else decimal(price), booking.total_price
-        if exact is not None and asked is not None and abs(exact) <= _MAX_AMOUNT and abs(exact - asked) >= _CENT:
+        if exact is not None and asked is not None and abs(exact) <= _MAX_AMOUNT and abs(exact - asked) * 100 >= 1:
             return True
         given = (shown.get(self.email), booking.guest.get("email"))
-        emails = [text.strip().casefold() for text in given if isinstance(text, str)]
-        return len(emails) > 1 and all(emails) and emails[0] != emails[1]
+        emails = {text.strip().casefold() for text in given if isinstance(text, str)} - {""}
+        return len(emails) > 1
 
 
 # --- the last step of an outcome: without card numbers and security codes ---
 
 O = TypeVar("O", bound=Confirmed | Rejected | Deferred | InDoubt | Absent | Cancelled)  # noqa: E741 - an outcome
 
-_DIGIT: Final = re.compile("[0-9]")
 _LARGE_RECORD: Final = 16 * 1024
 """Bytes of a record that take some 20 ms to look through at the worst."""
-_ADDRESS: Final = "paymentUrl"
-"""Where the guest pays: if it were changed because it looks like something, nobody could."""
 
 
 async def clean(outcome: O, booking: Booking) -> O:
@@ -310,24 +285,20 @@ def without_card_data(outcome: O, booking: Booking) -> O:
         number = ""
     match outcome:
         case Confirmed() if number or (outcome.record and may_hold_any(to_json(outcome.record))):  # nearly never
-            record = {
-                name: _masked(part, number) if name != _ADDRESS else _strewn(str(part), number)
-                for name, part in outcome.record.items()
-            }
-            doubles = tuple(_strewn(one, number) for one in outcome.doubles)
-            pms_id = _strewn(outcome.pms_reservation_id, number)
+            record = _masked(outcome.record, number)
+            if "paymentUrl" in record:  # where the guest pays: changed because it looks like something, nobody could
+                record["paymentUrl"] = _mask_split_digits(str(outcome.record["paymentUrl"]), number)
+            doubles = tuple(_mask_split_digits(one, number) for one in outcome.doubles)
+            pms_id = _mask_split_digits(outcome.pms_reservation_id, number)
             return replace(outcome, record=record, pms_reservation_id=pms_id, doubles=doubles)
         case Rejected(problem):
-            extra = _masked(dict(problem.extra), number) if problem.extra else problem.extra
-            title, detail = _text(problem.title, number), _text(problem.detail, number)
-            said = replace(problem, title=title, detail=detail, extra=extra)
-            return outcome if said == problem else replace(outcome, problem=said)
+            texts = _masked({"title": problem.title, "detail": problem.detail, "extra": problem.extra}, number)
+            return replace(outcome, problem=replace(problem, **texts))
         case InDoubt(_, detail) if outcome.pms_reservation_id is not None:
-            pms_id = _strewn(str(outcome.pms_reservation_id), number)
-            return replace(outcome, detail=_text(detail, number), pms_reservation_id=pms_id)
+            pms_id = _mask_split_digits(str(outcome.pms_reservation_id), number)
+            return replace(outcome, detail=mask(_mask_split_digits(detail, number)), pms_reservation_id=pms_id)
         case Deferred() | InDoubt():
-            said_of_it = _text(outcome.detail, number)
-            return outcome if said_of_it == outcome.detail else replace(outcome, detail=said_of_it)
+            return replace(outcome, detail=mask(_mask_split_digits(outcome.detail, number)))
         case _:
             return outcome
 
@@ -335,8 +306,8 @@ def without_card_data(outcome: O, booking: Booking) -> O:
 def _masked(value: Any, number: str) -> Any:
     match value:
         case str():
-            return _text(value, number)
-        case dict():
+            return mask(_mask_split_digits(value, number))
+        case Mapping():
             return {name: _masked(part, number) for name, part in value.items()}
         case list() | tuple():
             return [_masked(part, number) for part in value]
@@ -344,16 +315,12 @@ def _masked(value: Any, number: str) -> Any:
             return value
 
 
-def _text(text: str, number: str) -> str:
-    return mask(_strewn(text, number))
-
-
-def _strewn(text: str, number: str) -> str:
+def _mask_split_digits(text: str, number: str) -> str:
     """`text` with each place masked where its digits, ignoring what separates them, are those of `number`."""
     if not number or len(text) < len(number):
         return text
     digits = plain(text)
-    places = [match.start() for match in _DIGIT.finditer(digits)]
+    places = [match.start() for match in re.finditer("[0-9]", digits)]
     in_a_row, shown, end = "".join(digits[place] for place in places), [], 0
     at = in_a_row.find(number)
     while at >= 0:
