@@ -1,14 +1,12 @@
 """Housekeeping: metrics of the deployment's backlog, and removal of guests' data when their workspace's retention period ends.
 
 Nothing of a deployment waits for it, and any number of processes may run. Each reports the backlog of the whole deployment: where
-several run, queries take the maximum over them, not the sum.
-
-Retention works at most a tenth of the time, even on a small machine: after each batch it rests nine times as long as that took. It
-skips rows that others have locked. The next sweep finishes the work of a killed process.
-"""
+several run, queries take the maximum over them, not the sum. Retention works at most a tenth of the time, even on a small machine.
+It skips rows that others have locked. The next sweep finishes the work of a killed process."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from operator import add
@@ -18,6 +16,7 @@ import structlog
 
 from forwarder.observability import metrics
 from forwarder.observability.metrics import SnapshotGauge, Values
+from forwarder.oversight.audit import OUTAGES
 from forwarder.oversight.backlog import AccountBacklog, AccountState, Backlog, Group, read_backlog, read_lag
 from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained
@@ -26,7 +25,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import MAX_DELIVERY_DAYS, RetentionPolicy, TenancyUnavailable
-from forwarder.topics.port import Log, LogUnavailable
+from forwarder.topics.port import Log
 
 if TYPE_CHECKING:
     from forwarder.store.deployment import BacklogReader
@@ -43,11 +42,8 @@ async def keep_house(backlog: "BacklogMetrics", sweeper: "RetentionSweeper", clo
         Where.STANDING_LAG: backlog.read_lag,
         Where.RETENTION: sweeper.keep_sweeping,
     }
-    outages = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
-    loops = [
-        asyncio.create_task(forever(step, name=name, clock=clock, outages=outages), name=name)
-        for name, step in steps.items()
-    ]
+    run = partial(forever, clock=clock, outages=OUTAGES)
+    loops = [asyncio.create_task(run(step, name=name), name=name) for name, step in steps.items()]
     try:
         await stop.wait()
     finally:
@@ -56,52 +52,39 @@ async def keep_house(backlog: "BacklogMetrics", sweeper: "RetentionSweeper", clo
 
 
 LOOK_SECONDS: Final = 10.0
-_KNOWN_SECONDS: Final = 120.0
-_SHARE: Final = 20
-_MAX_PAUSE_SECONDS: Final = 90.0
-"""At most one part in `_SHARE` of the time is spent on reading the backlog, unless that needs a pause longer than this."""
-
-_OTHER: Final = "other"
 
 
+@dataclass(eq=False)
 class BacklogMetrics:
     """The backlog metrics of one process: of the store, and of `groups` by their names in metrics. Of accounts and endpoints,
     `max_accounts` have metrics of their own. `read_backlog` and `read_lag` are steps of loops."""
 
-    def __init__(
-        self,
-        store: "BacklogReader",
-        accounts: "TenancyAdmin",
-        log: Log,
-        clock: Clock,
-        groups: Mapping[str, Group],
-        max_accounts: int,
-    ) -> None:
-        self._store = store
-        self._accounts = accounts
-        self._log = log
-        self._clock = clock
-        self._groups = groups
-        self._max_accounts = max_accounts
-        self._next_work = float("-inf")
-        self._shown: dict[str, tuple[float, datetime, Collection[SnapshotGauge]]] = {}
+    store: "BacklogReader"
+    accounts: "TenancyAdmin"
+    log: Log
+    clock: Clock
+    groups: Mapping[str, Group]
+    max_accounts: int
+    _next_work: float = float("-inf")
+    _shown: dict[str, tuple[float, datetime, Collection[SnapshotGauge]]] = field(default_factory=dict)
 
     async def read_backlog(self) -> None:
         """Reports the backlog in the store; then waits. Raises `StoreUnavailable`, `TenancyUnavailable`."""
         self._clear_stale()
-        started = self._clock.monotonic()
+        started = self.clock.monotonic()
         if started >= self._next_work:
-            work = await read_backlog(self._store, self._accounts, self._clock)
-            self._show("work", work.at, backlog_numbers(work, self._max_accounts))
-            took = self._clock.monotonic() - started
-            self._next_work = started + min(_SHARE * took, _MAX_PAUSE_SECONDS)
-        await self._clock.sleep(LOOK_SECONDS)
+            work = await read_backlog(self.store, self.accounts, self.clock)
+            self._show("work", work.at, backlog_numbers(work, self.max_accounts))
+            took = self.clock.monotonic() - started
+            # At most a twentieth of the time is spent on it, unless that needs a longer pause than this.
+            self._next_work = started + min(20 * took, 90.0)
+        await self.clock.sleep(LOOK_SECONDS)
 
     async def read_lag(self) -> None:
         """Reports the groups' lag; then waits. Raises `LogUnavailable`."""
         self._clear_stale()
-        lags = await read_lag(self._log, list(self._groups.values()), self._clock)
-        named = {(name,): lag for name, lag in zip(self._groups, lags, strict=True)}
+        lags = await read_lag(self.log, list(self.groups.values()), self.clock)
+        named = {(name,): lag for name, lag in zip(self.groups, lags, strict=True)}
         kept = [(name, lag.kept) for name, lag in named.items() if lag.kept is not None]
         numbers: dict[SnapshotGauge, Values] = {
             metrics.LAG_MESSAGES: {name: lag.messages for name, lag in named.items()},
@@ -109,7 +92,7 @@ class BacklogMetrics:
             metrics.RETENTION_SECONDS: {name: time.total_seconds() for name, time in kept},
         }
         self._show("lag", lags[0].at, numbers)
-        await self._clock.sleep(LOOK_SECONDS)
+        await self.clock.sleep(LOOK_SECONDS)
 
     def clear(self) -> None:
         self._clear([*self._shown])
@@ -117,12 +100,12 @@ class BacklogMetrics:
     def _show(self, what: str, at: datetime, numbers: Mapping[SnapshotGauge, Values]) -> None:
         for gauge, values in numbers.items():
             gauge.replace(values)
-        self._shown[what] = self._clock.monotonic(), at, [*numbers]
+        self._shown[what] = self.clock.monotonic(), at, [*numbers]
         self._clear_stale()
 
     def _clear_stale(self) -> None:
         """Clears metrics that could not be refreshed for long: a stale number looks as if all were well."""
-        oldest = self._clock.monotonic() - _KNOWN_SECONDS
+        oldest = self.clock.monotonic() - 120.0
         self._clear([what for what, (read_at, _, _) in self._shown.items() if read_at < oldest])
 
     def _clear(self, names: Iterable[str]) -> None:
@@ -138,28 +121,24 @@ def backlog_numbers(work: Backlog, max_accounts: int) -> Mapping[SnapshotGauge, 
     def urgency(account: AccountBacklog) -> tuple[bool, int]:
         return account.work.in_doubt > 0, account.work.pending + account.work.due + account.work.in_doubt
 
-    by_backlog = sorted(work.accounts, key=urgency, reverse=True)
-    names = {each.account_id: each.account_id for each in by_backlog[:max_accounts]}
-
     def age(moment: datetime | None) -> float:
         return 0.0 if moment is None else max((work.at - moment).total_seconds(), 0.0)
 
-    pushed = [((names.get(each.account_id, _OTHER), each.state.value), each.work) for each in work.accounts]
-    real = [each for each in work.accounts if each.state is not AccountState.TEST]
-    doubtful = [((names.get(each.account_id, _OTHER),), each.work) for each in real]
-    states = [*((state, 0.0) for state in AccountState), *((each.state, 1.0) for each in work.accounts)]
+    own = {each.account_id for each in sorted(work.accounts, key=urgency, reverse=True)[:max_accounts]}
+    named = [(each.account_id if each.account_id in own else "other", each.state, each.work) for each in work.accounts]
+    pushed = [((name, state.value), each) for name, state, each in named]
+    doubtful = [((name,), each) for name, state, each in named if state is not AccountState.TEST]
+    states = [*((state, 0.0) for state in AccountState), *((state, 1.0) for _, state, _ in named)]
     most = sorted(work.endpoints, key=lambda each: each.pending, reverse=True)
-    endpoints = [((each.endpoint_id if place < max_accounts else _OTHER,), each) for place, each in enumerate(most)]
+    endpoints = [((each.endpoint_id if place < max_accounts else "other",), each) for place, each in enumerate(most)]
     return {
         metrics.PENDING: _folded(add, ((labels, each.pending) for labels, each in pushed)),
-        metrics.OLDEST_PENDING_SECONDS: _folded(
-            max, ((labels, age(each.oldest_pending_at)) for labels, each in pushed)
-        ),
+        metrics.OLDEST_PENDING_SECONDS: _folded(max, ((name, age(each.oldest_pending_at)) for name, each in pushed)),
         metrics.DUE: _folded(add, ((labels, each.due) for labels, each in pushed)),
         metrics.OLDEST_DUE_SECONDS: _folded(max, ((labels, age(each.oldest_due_at)) for labels, each in pushed)),
         metrics.IN_DOUBT: _folded(add, ((labels, each.in_doubt) for labels, each in doubtful)),
         metrics.OLDEST_IN_DOUBT_SECONDS: _folded(
-            max, ((labels, age(each.oldest_in_doubt_at)) for labels, each in doubtful)
+            max, ((name, age(each.oldest_in_doubt_at)) for name, each in doubtful)
         ),
         metrics.OPEN_DEAD_LETTERS: {(name,): count for name, count in work.failed_by_class.items()},
         metrics.SET_ASIDE: {(each.failure_class,): each.messages for each in work.set_aside},
@@ -180,18 +159,13 @@ def _folded(combine: Callable[[float, float], float], numbers: Iterable[tuple[tu
 
 
 BATCH = 50
-_PAUSE_SECONDS = 0.05
-_REST = 9
-_REMOVED_FOR = timedelta(hours=1)  # how long deliveries of a removed endpoint are kept; no API shows them
 
 
 class RetentionSweeper:
     """Sweeps what `policies` say out of `store`."""
 
     def __init__(self, store: "GuestStore", policies: "TenancyAdmin", clock: Clock) -> None:
-        self._store = store
-        self._policies = policies
-        self._clock = clock
+        self._store, self._policies, self._clock = store, policies, clock
 
     async def keep_sweeping(self) -> None:
         """One sweep, and the wait for the next. Raises `StoreUnavailable`, `TenancyUnavailable`."""
@@ -242,7 +216,9 @@ class RetentionSweeper:
         for endpoint_id in endpoints:
             owner = owners.get(endpoint_id)
             given = None if owner is None else days.get(owner)
-            kept = _REMOVED_FOR if owner is None else timedelta(days=MAX_DELIVERY_DAYS if given is None else given)
+            kept = timedelta(days=MAX_DELIVERY_DAYS if given is None else given)
+            if owner is None:
+                kept = timedelta(hours=1)  # the endpoint was removed, and no API shows its deliveries
             after: int | None = 0
             count, before = 0, self._clock.now() - kept
             while after is not None:
@@ -266,4 +242,5 @@ class RetentionSweeper:
             await self._rest(began)
 
     async def _rest(self, began: float) -> None:
-        await self._clock.sleep(max((self._clock.monotonic() - began) * _REST, _PAUSE_SECONDS))
+        """Nine times as long as the work since `began` took."""
+        await self._clock.sleep(max((self._clock.monotonic() - began) * 9, 0.05))

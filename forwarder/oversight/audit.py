@@ -1,8 +1,7 @@
 """The audit of operations: who did what, from where, with what result; for the command line, the HTTP API and the console.
 
 An operation that changes the store is committed in one transaction with its entry: it cannot succeed unaudited. One that
-publishes to the log is audited before. Entries contain identifiers, never secrets or guests' data.
-"""
+publishes to the log is audited before. Entries contain identifiers, never secrets or guests' data."""
 
 import os
 import pwd

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from forwarder.process.certificates import ENDS_SOON, ends_soon
 from forwarder.process.clock import Clock
@@ -18,10 +19,6 @@ from forwarder.topics.port import Lag, Log
 if TYPE_CHECKING:
     from forwarder.store.deployment import BacklogReader
     from forwarder.tenancy.sql.admin import TenancyAdmin
-
-
-DELETION_NEARS: Final = 0.25
-"""The share of its topic's retention from which on a lag is reported, long before messages are deleted that were not read."""
 
 
 class AccountState(StrEnum):
@@ -65,9 +62,8 @@ class GroupLag:
 
     @property
     def deleted_in(self) -> timedelta | None:
-        """When the oldest uncommitted message is deleted, if the group has used up more than a quarter of the time that it has to
-        read it."""
-        if self.kept is None or self.seconds <= DELETION_NEARS * self.kept.total_seconds():
+        """When the oldest uncommitted message is deleted, if more than a quarter of the time to read it has passed."""
+        if self.kept is None or self.seconds <= self.kept.total_seconds() / 4:
             return None
         return max(self.kept - timedelta(seconds=self.seconds), timedelta())
 
@@ -103,9 +99,8 @@ class Backlog:
     def failed_by_class(self) -> Mapping[str, int]:
         """Submissions that are FAILED, by the class of their dead letters, without those of test keys."""
         count: Counter[str] = Counter()
-        for account in self.accounts:
-            for each in account.failed if account.state is not AccountState.TEST else ():
-                count[each.failure_class] += each.count
+        for each in chain(*(account.failed for account in self.accounts if account.state is not AccountState.TEST)):
+            count[each.failure_class] += each.count
         return count
 
 
@@ -131,12 +126,9 @@ async def read_backlog(store: "BacklogReader", tenancy: "TenancyAdmin", clock: C
     accounts = []
     for account_id in sorted({*known, *works}):
         account = known.get(live_account_id(account_id))
-        if is_test(account_id):
-            state = AccountState.TEST
-        elif account is None:
-            state = AccountState.UNKNOWN
-        else:
-            state = AccountState.PAUSED if account.paused else AccountState.ACTIVE
+        state = AccountState.PAUSED if account and account.paused else AccountState.ACTIVE
+        if account is None or is_test(account_id):
+            state = AccountState.TEST if is_test(account_id) else AccountState.UNKNOWN
         work = works.get(account_id) or AccountWork(account_id, 0, None, 0, None, 0, None)
         accounts.append(AccountBacklog(account_id, account, state, work, failed.get(account_id, ())))
     keys = await tenancy.keys_ending(after=now, before=now + ENDS_SOON)

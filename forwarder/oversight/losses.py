@@ -1,9 +1,6 @@
 """Detects messages that the topics lost: some that the deployment ingested, or some that it never received, because a topic was
-lost, recreated, or kept too short.
-
-A loss causes no double booking: the store knows what it ingested. But submissions that were accepted and not yet ingested are
-gone, and an operator has to know.
-"""
+lost, recreated, or kept too short. A loss causes no double booking: the store knows what it ingested. But submissions that were
+accepted and not yet ingested are gone, and an operator has to know."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,10 +51,7 @@ class TopicCheck:
     """Checks one deployment's topics; `topic` is the requests topic. Raises `LogUnavailable`, `StoreUnavailable`."""
 
     def __init__(self, log: Log, topic: str, store: Places, clock: Clock) -> None:
-        self._log = log
-        self._topic = topic
-        self._store = store
-        self._clock = clock
+        self._log, self._topic, self._store, self._clock = log, topic, store, clock
 
     async def lost(self, *, timed: bool = True) -> TopicLost | None:
         """The losses; None if there are none. If `timed`, reads the topics to find out when they happened."""
@@ -69,20 +63,16 @@ class TopicCheck:
             gaps.append(LostMessages(gap.topic, gap.partition, gap.missing, since, until, gap.noted_at, known))
         if not (beyond or unowned or gaps):
             return None
-        kept_from = None
-        if timed and beyond and any(held.values()):
-            kept_from = await self._appended_at(self._topic, None, 0)
+        read = timed and beyond and any(held.values())
+        kept_from = await self._appended_at(self._topic, None, 0) if read else None
         return TopicLost(len(beyond), max(beyond, default=None), kept_from, gaps, unowned)
 
     async def in_words(self) -> Mapping[str, Any]:
         """The losses of the requests topic, as fields of a log event; empty if there are none."""
         beyond, unowned, _ = await self._compared()
         gaps = [each for each in await self._store.gaps() if each.topic == self._topic]
-        words: dict[str, Any] = {}
-        if beyond:
-            words |= {"beyond": len(beyond), "taken_in_until": iso(max(beyond))}
-        if gaps:
-            words["missing"] = sum(gap.missing or 0 for gap in gaps)
+        words: dict[str, Any] = {"beyond": len(beyond), "taken_in_until": iso(max(beyond))} if beyond else {}
+        words |= {"missing": sum(gap.missing or 0 for gap in gaps)} if gaps else {}
         return words | ({"unowned": unowned} if unowned else {})
 
     async def in_step(self, topic: str) -> bool:

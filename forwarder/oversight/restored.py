@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 LOOKED_AT: Final = 50
 """How many of each partition's last messages to check: a restored store lacks the newest."""
-_REVISION_DIGITS: Final = 9
-_STATUSES: Final = frozenset(status.value for status in Status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +88,10 @@ class RecoveryCheck:
 
     def replays(self, messages: Sequence[ConsumedMessage]) -> Mapping[str, tuple[ConsumedMessage, int]]:
         """The replayed dead letters among them, the last of each request id, with the revision of the failure."""
-        found = {}
-        submitted = self.submissions(messages)
+        found, submitted = {}, self.submissions(messages)
         for each in messages:
             submission = submitted.get((each.partition, each.offset))
-            revision = None if submission is None else codec.replay_revision(each.message, submission)
-            if submission is not None and revision is not None:
+            if submission and (revision := codec.replay_revision(each.message, submission)) is not None:
                 found[submission.request_id] = each, revision
         return found
 
@@ -119,32 +115,30 @@ class RecoveryCheck:
         for consumed in messages:
             headers = consumed.message.headers
             request_id, _, revision = (codec.header(headers, "ce_id") or "").rpartition(".")
-            number = whole_number(revision, _REVISION_DIGITS)
-            if codec.header(headers, "ce_type") not in RESULT_TYPES or number is None:
+            number, occurred_at = whole_number(revision, codec.REVISION_DIGITS), codec.header(headers, "ce_time")
+            if codec.header(headers, "ce_type") not in RESULT_TYPES or number is None or occurred_at is None:
                 continue
             try:
                 data = codec.decode_data(consumed.message)
                 consumed.message.key.decode()
-            except (codec.Undecodable, UnicodeDecodeError):
+                status = Status(str(data.get("status")))
+            except ValueError:  # also `Undecodable`
                 continue
-            account_id, status = data.get("integrationAccountId"), data.get("status")
-            occurred_at = codec.header(headers, "ce_time")
-            if not (isinstance(account_id, str) and isinstance(status, str) and self.vouches(account_id, request_id)):
+            account_id, objects = (
+                data.get("integrationAccountId"),
+                (data.get("reservation"), data.get("cancellation") or {}),
+            )
+            if not all(isinstance(each, dict) for each in objects):
                 continue
-            objects = data.get("reservation"), data.get("cancellation") or {}
-            if all(isinstance(each, dict) for each in objects) and status in _STATUSES and occurred_at is not None:
-                found.append(PublishedOutcome(request_id, number, Status(status), occurred_at, consumed, data))
+            if isinstance(account_id, str) and self.vouches(account_id, request_id):
+                found.append(PublishedOutcome(request_id, number, status, occurred_at, consumed, data))
         return found
 
     async def behind(self, outcomes: Sequence[PublishedOutcome]) -> Sequence[PublishedOutcome]:
         known = await self.store.standing({each.request_id for each in outcomes}) if outcomes else {}
-        behind = [
-            each for each in outcomes if each.request_id not in known or known[each.request_id].revision < each.revision
-        ]
+        revisions = {request_id: each.revision for request_id, each in known.items()}
+        behind = [each for each in outcomes if revisions.get(each.request_id, -1) < each.revision]
         purged = await self.purged_before() if behind else None
         newest = datetime.max.replace(tzinfo=UTC)  # an outcome without a time counts as such
-
-        def may_be_purged(each: PublishedOutcome) -> bool:
-            return purged is not None and each.request_id not in known and (moment(each.occurred_at) or newest) < purged
-
-        return [each for each in behind if not may_be_purged(each)]
+        kept = [purged is None or (moment(each.occurred_at) or newest) >= purged for each in behind]
+        return [each for each, recent in zip(behind, kept, strict=True) if recent or each.request_id in known]

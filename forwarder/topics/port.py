@@ -20,7 +20,6 @@ from forwarder.reservation.value import value
 Headers = tuple[tuple[str, bytes], ...]
 MAX_MESSAGE_BYTES = 1_000_000
 """The maximum size of a message with its key and headers: what Kafka brokers accept by default."""
-_HEADER_OVERHEAD = 10  # bytes per header: two lengths of up to five bytes
 
 
 class LogUnavailable(Exception):
@@ -37,8 +36,7 @@ class LogUnreadable(LogUnavailable):
 
 class MessageTooLarge(ValueError):
     """The topic does not accept some of the messages; retrying does not help. All others of the call are published. `sizes`: of
-    each refused message, in bytes, by its index in the call. `limit`: the topic's maximum for a message including overhead, if the
-    log reports it."""
+    each refused message, by its index in the call. `limit`: the topic's, with overhead, if the log reports it. Both in bytes."""
 
     def __init__(self, sizes: Mapping[int, int], limit: int | None) -> None:
         takes = "less" if limit is None else f"at most {limit:,}"
@@ -60,10 +58,9 @@ class Message:
     @property
     def size(self) -> int:
         """Bytes of the key, the value and the headers: at least as many as on the wire."""
-        size = len(self.key) + len(self.value)
-        for name, content in self.headers:
-            size += len(name.encode()) + len(content) + _HEADER_OVERHEAD
-        return size
+        # 10 bytes per header: two lengths of up to five bytes.
+        headers = sum(len(name.encode()) + len(content) + 10 for name, content in self.headers)
+        return len(self.key) + len(self.value) + headers
 
 
 def headers_as_text(headers: Headers) -> str:
@@ -104,8 +101,7 @@ class ConsumedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """A group's lag in one partition: `messages` not yet committed, the oldest of which was appended at `oldest_at`; None if there
-    are none, or if the log does not report it in time."""
+    """A group's lag in one partition: `messages` not yet committed, the oldest appended at `oldest_at`; None if not reported."""
 
     partition: int
     messages: int
@@ -114,7 +110,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic's replication: the number of `replicas`, and of those `in_sync`; each the minimum over its partitions."""
+    """A topic's replication: `replicas`, and those of them `in_sync`; each the minimum over its partitions."""
 
     partitions: int
     replicas: int
@@ -145,8 +141,7 @@ class Publisher(Protocol):
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         """Return once every in-sync replica has all of `messages` (embedded: once they are synced to disk). Concurrent calls share
         batches. Messages of one call and one key are stored in order and once each, even if the driver had to retry. Raises
-        `LogUnavailable` if this was not acknowledged within the publisher's time limit; else `MessageTooLarge` if the topic refused
-        some of them for their size: all others are stored."""
+        `LogUnavailable` if this was not acknowledged within the publisher's time limit; else `MessageTooLarge`."""
 
     def partition(self, topic: str, key: str) -> int | None:
         """The partition of `topic` that messages with `key` go to now; None while that is not known."""
@@ -162,8 +157,8 @@ PartitionsChanged = Callable[[frozenset[int]], Awaitable[None]]
 @value(frozen=True, slots=True)
 class LogGap:
     """The log no longer has the group's `position`: messages of `topic` were deleted before the group received them, or the topic
-    was recreated. The group continues at `resumed_at`. `missing`: how many offsets the log lost before the group received them;
-    None if the log ends before `position`, so that the number is unknown."""
+    was recreated. The group continues at `resumed_at`. `missing`: how many offsets it lost; None (unknown) if the log ends before
+    `position`."""
 
     topic: str
     partition: int
@@ -184,19 +179,17 @@ class Consumer(Protocol):
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         """The next messages not yet received by this member, up to `max_messages`. Empty if none came within `wait_seconds`, and
-        never earlier: not after a rebalance or a gap either. Starts after the group's last commit, or at the beginning if it has
-        none. If the log lacks messages that the group has not received, it passes a `LogGap` to `on_gap`, and commits it, before it
-        returns any message after the gap."""
+        never earlier: not after a rebalance or a gap either. Starts after the group's last commit, or at the beginning. A `LogGap`
+        is passed to `on_gap`, and committed, before any message after the gap is returned."""
 
     @property
     def unreadable(self) -> Mapping[int, int]:
-        """For each partition that this process cannot read at present, the offset at which it waits. The other partitions continue,
-        and so does this one as soon as it can be read."""
+        """The offset at which each partition waits that this process cannot read at present. The others continue."""
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
         """Schedules a durable commit of the offset after each of `messages`: within a second, as long as `receive` is called, and
-        before this member leaves. A partition lost meanwhile is skipped without an error: its new owner receives those messages
-        again. Raises `LogUnavailable` if this commit, or the one before it, failed; uncommitted messages are delivered again."""
+        before this member leaves. A partition lost meanwhile is skipped: its new owner receives those messages again. Raises
+        `LogUnavailable` if this commit, or the one before it, failed; uncommitted messages are delivered again."""
 
 
 class Tail(Protocol):
@@ -212,8 +205,7 @@ class Tail(Protocol):
         """See `Consumer.receive`. Every call raises `LogUnreadable` while this process cannot read one of the partitions."""
 
     async def positions(self) -> Mapping[int, int]:
-        """For each partition, the offset after the last received message and any following records that are not messages (Kafka's
-        transaction markers)."""
+        """For each partition, the offset after the last received message, and after Kafka's transaction markers behind it."""
 
 
 class TopicAdmin(Protocol):
@@ -223,12 +215,11 @@ class TopicAdmin(Protocol):
         self, partitions: Mapping[str, int], *, retention: timedelta | None = None, replicas: int | None = None
     ) -> Sequence[str]:
         """Creates each topic that does not exist yet, with the given number of partitions; returns the names of those created.
-        `retention`: the minimum time that they keep a message; None for the log's default. `replicas`: None for three, or as many
-        as there are brokers; the embedded log has one."""
+        `retention`: None for the log's default. `replicas`: None for three, or as many as there are brokers; embedded: one."""
 
     async def grow(self, partitions: Mapping[str, int]) -> None:
-        """Gives each of these topics that many partitions, which is more than it has. Keys then have other partitions. Raises
-        `NotImplementedError`: the embedded log keeps those that it was made with."""
+        """Gives each of these topics that many partitions, more than it has. Keys then have other partitions. The embedded log
+        raises `NotImplementedError`."""
 
     async def list(self) -> Mapping[str, int]:
         """The existing topics and their number of partitions."""
@@ -240,12 +231,11 @@ class TopicAdmin(Protocol):
         """The number of members of the group now; None if the log does not report it."""
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
-        """For each partition of `topic`, the offsets it holds now: from the oldest message that is kept up to, as `stop`, the
-        next message. Empty if there is no such topic."""
+        """For each partition of `topic`, the offsets it holds now; `stop` is that of the next message. Empty without the topic."""
 
     async def offsets_at(self, topic: str, moments: Sequence[datetime]) -> Sequence[Mapping[int, int]]:
-        """For each of `moments` and each partition of `topic`, the offset of the first message appended then or later, or of the
-        next message if there is none. Empty mappings if there is no such topic."""
+        """For each of `moments` and each partition of `topic`, the offset of the first message appended then or later, or else of
+        the next message. Empty mappings without the topic."""
 
     async def settings(self, topic: str) -> Mapping[str, str]:
         """The settings of `topic`, which exists, by Kafka's names; empty if the log has no topic settings."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.topics.kafka.log import KafkaLog
-from forwarder.topics.kafka.security import STAGES, KafkaSecurity
+from forwarder.topics.kafka.security import KafkaSecurity, acls
 from forwarder.topics.port import LogUnavailable, Message, Topics
 from tests.support.backends import missing, only
 from tests.support.deployment.deployment import Deployment, Site, Typed, booking, deploy
@@ -19,6 +19,7 @@ from tools.servers.ladder import Unavailable
 from tools.servers.real_servers import RealServers
 
 TOPICS = Topics()
+STAGES = tuple(acls(TOPICS, "", ""))
 ALL = set(TOPICS.all())
 MAY_READ: Mapping[str, set[str]] = {
     "ingress": {TOPICS.results},

@@ -9,7 +9,7 @@ from typing import Any, Final
 import typer
 
 from forwarder.cli.program import program
-from forwarder.oversight.assumptions import ASSUMPTIONS
+from forwarder.oversight.assumptions import ASSUMPTIONS, Assumption
 from forwarder.settings import Environment
 from forwarder.store.migrate import ROLES
 from tools.reference.source import HEAD, PACKAGE, documented, table
@@ -181,9 +181,20 @@ Isolation level, synchronous commit and time zone are not assumed: the forwarder
 """
 
 
+def _subject(assumption: Assumption) -> str:
+    return "topic" if assumption.checked.startswith("topic") else "database"
+
+
 def assumptions_page() -> str:
     rows = [
-        [f"`{each.name}`", each.subject, each.severity, each.checked, each.why, each.remedy.replace("{topic}", "TOPIC")]
+        [
+            f"`{each.name}`",
+            _subject(each),
+            each.severity,
+            each.checked,
+            each.why,
+            each.remedy.replace("{topic}", "TOPIC"),
+        ]
         for each in ASSUMPTIONS
     ]
     return HEAD + _ASSUMPTIONS_ABOUT + table(["assumption", "of", "severity", "checked by", "why", "what to do"], rows)

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from forwarder.topics.port import Topics
 
@@ -54,9 +54,6 @@ class KafkaSecurity:
         return context
 
 
-STAGES: Final = ("ingress", "worker", "query", "notifier", "operator")  # `operator` is for commands and the console
-
-
 @dataclass(frozen=True, slots=True)
 class Acl:
     """`operation` is allowed on these topics and groups, each by its full name. `Read` and `Write` imply `Describe`."""
@@ -67,7 +64,7 @@ class Acl:
 
 
 def acls(topics: Topics, worker_group: str, notifier_group: str) -> Mapping[str, Sequence[Acl]]:
-    """By stage."""
+    """By stage; `operator` is for commands and the console."""
     return {
         # Publishes submissions, and reads results for waiting callers. It cannot read submissions back.
         "ingress": (Acl("Write", [topics.requests]), Acl("Read", [topics.results])),
