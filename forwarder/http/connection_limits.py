@@ -1,8 +1,7 @@
 """Limits on one connection before its client is authenticated: time, requests, and bytes outside of bodies.
 
-`LimitedProtocol` is uvicorn's HTTP protocol with these limits. It may depend on uvicorn: on the callbacks of asyncio and httptools,
-and on uvicorn's state of a connection. Independent of routes. The application has limits of its own, which respond with a problem:
-the size of a head, and the size and time of a body. `connections` limits the number of connections."""
+`LimitedProtocol` is uvicorn's HTTP protocol with these limits, and depends on uvicorn's state of a connection. The application has
+limits of its own, which respond with a problem: the size of a head, and the size and time of a body."""
 
 import asyncio
 import functools
@@ -21,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from forwarder.http import messages
 from forwarder.http.connections import SWEEP_SECONDS, TRANSPORT, Connections, GatheringTransport, Limited
 from forwarder.http.messages import HALF_CLOSED, PROBLEM_JSON, Response
+from forwarder.observability.metrics import CONNECTIONS_ENDED
 from forwarder.reservation.problems import catalogue
 
 MAX_HEAD_BYTES: Final = 32 * 1024
@@ -35,12 +35,7 @@ MAX_QUEUED: Final = 16
 _log = structlog.get_logger()
 
 _HEAD_END: Final = b"\r\n\r\n"
-_MAX_UNPARSED_BYTES: Final = 1024 * 1024
-"""Reading stops when requests are held; the loop may still deliver bytes that it has read."""
 _FRAMING: Final = frozenset({b"host", b"transfer-encoding", b"content-length"})
-_VERSIONS: Final = frozenset({"1.0", "1.1"})
-_MAX_LENGTH_DIGITS: Final = 19
-"""More digits than any length needs; Python refuses to parse thousands of digits."""
 _HOST: Final = re.compile(
     rb"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?"
 )
@@ -81,7 +76,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._open = self._connections.add(self, self.client[0] if self.client else "", now)
         self._deadline = now + self._limits.head_seconds
         if not self._open:
-            self.end("refused", _TOO_MANY)
+            full = catalogue.TOO_MANY_CONNECTIONS.problem("This process has no room for another connection now.")
+            self.end("refused", messages.problem_response(full))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open, self._unparsed = False, b""
@@ -146,7 +142,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _hold(self, data: bytes) -> None:
         self._unparsed, self._moved_on = data, True
         self.flow.pause_reading()
-        if len(data) > _MAX_UNPARSED_BYTES:
+        if len(data) > 1024 * 1024:  # the loop may still deliver bytes that it has read
             self.end("too_large", HEAD_TOO_LARGE)
 
     def _go_on(self) -> None:
@@ -172,7 +168,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 else:
                     return
         except httptools.HttpParserError:
-            fault = self._fault or _MALFORMED
+            fault = self._fault or _HeadFault("Invalid HTTP request received.")
             refusal = Response(fault.status, fault.detail.encode(), media_type=b"text/plain; charset=utf-8")
             self.end("malformed", refusal)
 
@@ -242,35 +238,31 @@ class LimitedProtocol(HttpToolsProtocol):
                 # The request waits for the response to an earlier one, which is not its client's fault.
                 self._deadline = now + self._limits.head_seconds
             elif self._in_head:
-                self.end("slow_head", _TIMED_OUT)
+                late = catalogue.HEAD_TIMED_OUT.problem("The rest of the target and headers did not come in time.")
+                self.end("slow_head", messages.problem_response(late))
             else:
                 self.end("silent" if self._began == math.inf else "slow_body")
         unread = self.transport.get_write_buffer_size()
         if unread != self._unread_bytes or not unread:
             self._unread_bytes, self._unread_until = unread, now + self._limits.unread_seconds
         if unread and now >= min(self._unread_until, self._full_until):
-            self._connections.count_end("unread")
+            CONNECTIONS_ENDED.labels("unread").inc()
             self.transport.abort()
 
     def end(self, reason: str, last: Response | None = None) -> None:
         """Ends the connection, and counts the `reason`: answers complete requests, then sends `last`, which no application does."""
-        self._connections.count_end(reason)
+        CONNECTIONS_ENDED.labels(reason).inc()
         if last is None:
             self._finish()
             return
-        request_id = messages.new_request_id()
+        request_id, status = messages.new_request_id(), HTTPStatus(last.status)
         _log.debug("connection.refused", reason=reason, http_request_id=request_id.decode())
         body = messages.with_request_id(last.body, request_id) if last.media_type is PROBLEM_JSON else last.body
-        status = HTTPStatus(last.status)
-        lines = [
-            b"HTTP/1.1 %d %b" % (status, status.phrase.encode()),
-            b"connection: close",
-            b"request-id: " + request_id,
-        ]
-        lines += [b"content-type: " + last.media_type, b"content-length: %d" % len(body)]
-        headers = (*self.server_state.default_headers, *last.headers)
-        lines += [b"%b: %b" % each for each in headers if each[0] != b"connection"]
-        self._finish(b"\r\n".join((*lines, b"", body)))
+        ours = [(b"connection", b"close"), (b"request-id", request_id), (b"content-type", last.media_type)]
+        others = [each for each in (*self.server_state.default_headers, *last.headers) if each[0] != b"connection"]
+        headers = [b"%b: %b" % each for each in (*ours, (b"content-length", b"%d" % len(body)), *others)]
+        start = b"HTTP/1.1 %d %b" % (status, status.phrase.encode())
+        self._finish(b"\r\n".join((start, *headers, b"", body)))
 
     def _finish(self, last: bytes = b"") -> None:
         self._open, self._deadline, self._unparsed = False, math.inf, b""
@@ -290,8 +282,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self._say_last()
 
     def _say_last(self) -> None:
-        if last := self._last_words:
-            self.transport.write(last)
+        if self._last_words:
+            self.transport.write(self._last_words)
         self.transport.close()
 
 
@@ -304,7 +296,7 @@ def _head_fault(method: bytes, version: str, target: bytes, lines: Sequence[tupl
     """Why the head is refused though the parser accepts it: version, framing or `Host` (RFC 9112); None if it is accepted. Names in
     `lines` are in lower case. The parser itself refuses an ambiguous message length: both `Content-Length` and `Transfer-Encoding`,
     either of them twice, bare LF, folded lines, space before a colon. `tests/stage/http/test_request_framing.py` verifies that."""
-    if version not in _VERSIONS:
+    if version not in {"1.0", "1.1"}:
         return _HeadFault("This server speaks HTTP/1.1 and HTTP/1.0.")
     if method == b"CONNECT":
         return _HeadFault("CONNECT is not supported: this server is not a proxy.", HTTPStatus.NOT_IMPLEMENTED)
@@ -316,7 +308,7 @@ def _head_fault(method: bytes, version: str, target: bytes, lines: Sequence[tupl
                 if not _is_host(field):
                     return _HeadFault("The Host header must be a host name or an IP address, with a port or without.")
             elif name == b"content-length":
-                if len(field) > _MAX_LENGTH_DIGITS:
+                if len(field) > 19:  # noqa: PLR2004 - as any length; Python refuses to parse thousands of digits
                     return _HeadFault("The Content-Length header must be a number of at most 19 digits.")
             elif version == "1.0" or field.lower() != b"chunked":
                 return _HeadFault("The Transfer-Encoding header must be chunked, in HTTP/1.1 only.")
@@ -336,8 +328,7 @@ def _authority_of(target: bytes) -> bytes | None:
 @functools.lru_cache(maxsize=256)
 def _is_host(field: bytes) -> bool:
     """Whether `field` is a valid `Host`; an empty one is valid (RFC 9110, section 7.2)."""
-    found = _HOST.fullmatch(field)
-    if found is None:
+    if (found := _HOST.fullmatch(field)) is None:
         return False
     try:
         return found["ipv6"] is None or bool(IPv6Address(found["ipv6"].decode()))
@@ -349,12 +340,3 @@ def _disconnect(cycle: RequestResponseCycle) -> None:
     """Reports to the application that its client has left, unless it has responded."""
     cycle.disconnected = not cycle.response_complete
     cycle.message_event.set()
-
-
-_MALFORMED: Final = _HeadFault("Invalid HTTP request received.")
-_TIMED_OUT: Final = messages.problem_response(
-    catalogue.HEAD_TIMED_OUT.problem("The rest of the target and headers did not come in time.")
-)
-_TOO_MANY: Final = messages.problem_response(
-    catalogue.TOO_MANY_CONNECTIONS.problem("This process has no room for another connection now.")
-)

@@ -21,19 +21,9 @@ from forwarder.observability.metrics import CONNECTIONS, CONNECTIONS_ENDED
 from forwarder.process.addresses import client_of
 from forwarder.process.supervision import BACKLOG
 
-SWEEP_SECONDS: Final = 1.0
-"""How often each connection is checked."""
-_ROOM_SECONDS: Final = 0.1
-"""The shortest time between two searches of a full server for connections to end in favour of new ones."""
-_IDLE_SECONDS: Final = 1.0
-"""How long a connection must have been idle before it may be ended in favour of a new one."""
-_OWN_FILES: Final = 64
-"""Files of the process other than client connections: log, store, PMSs."""
+SWEEP_SECONDS: Final = 1.0  # between two checks of each connection
 TRANSPORT: Final = "forwarder.transport"
 """Set in a request's state: the transport of its connection."""
-_LARGE: Final = 16 * 1024
-_MAX_PIECES: Final = 16
-"""Larger writes, or more pieces, are sent at once, so that the transport notices early enough that its client reads too slowly."""
 
 _log = structlog.get_logger(__name__)
 
@@ -70,7 +60,7 @@ class Connections:
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        files = math.inf if soft == resource.RLIM_INFINITY else soft - _OWN_FILES
+        files = math.inf if soft == resource.RLIM_INFINITY else soft - 64  # for log, store and PMSs
         self._max = max(min(limits.max_connections, files), 1)
         self._all: dict[Limited, Hashable] = {}
         self._by_client: Counter[Hashable] = Counter()
@@ -88,9 +78,6 @@ class Connections:
         self._by_client[client] += 1
         return True
 
-    def count_end(self, reason: str) -> None:
-        CONNECTIONS_ENDED.labels(reason).inc()
-
     def spoke(self, connection: Limited) -> None:
         self._silent.pop(connection, None)
 
@@ -104,28 +91,24 @@ class Connections:
             del self._by_client[client]
 
     def _make_room(self, now: float) -> bool:
-        for connection in self._silent:
-            connection.end("evicted")
-            self.remove(connection)
-            return True
-        if now - self._made_room < _ROOM_SECONDS:
-            return False
-        self._made_room = now
-        for connection in [each for each in self._all if each.idle_since <= now - _IDLE_SECONDS]:
+        ended = [*self._silent][:1]
+        if not ended:
+            if now - self._made_room < 0.1:  # noqa: PLR2004 - seconds between two searches of a full server
+                return False
+            self._made_room = now
+            ended = [each for each in self._all if each.idle_since <= now - 1.0]
+        for connection in ended:
             connection.end("evicted")
             self.remove(connection)
         return len(self._all) < self._max
 
     async def watch(self) -> None:
+        """Ends connections that have exceeded their time, on the event loop's clock."""
         while True:
             await asyncio.sleep(min(SWEEP_SECONDS, self.limits.head_seconds / 4))
-            self.sweep(asyncio.get_running_loop().time())
-
-    def sweep(self, now: float) -> None:
-        """Ends connections that have exceeded their time by `now`, on the event loop's clock."""
-        CONNECTIONS.set(len(self._all))
-        for connection in list(self._all):
-            connection.check(now)
+            CONNECTIONS.set(len(self._all))
+            for connection in list(self._all):
+                connection.check(asyncio.get_running_loop().time())
 
 
 class GatheringTransport:
@@ -141,7 +124,8 @@ class GatheringTransport:
         if not self._held:
             asyncio.get_running_loop().call_soon(self.send_held)
         self._held.append(bytes(data))
-        if len(data) > _LARGE or len(self._held) > _MAX_PIECES:
+        # At once, so that the transport notices early enough that its client reads too slowly.
+        if len(data) > 16 * 1024 or len(self._held) > 16:  # noqa: PLR2004 - pieces
             self.send_held()
 
     def send_held(self) -> None:
@@ -168,13 +152,6 @@ class GatheringTransport:
         return getattr(self._transport, name)
 
 
-_LOOK_SECONDS: Final = 10.0
-"""How often the files are checked. A certificate is usually renewed weeks before it expires."""
-_GOODBYE_SECONDS: Final = 1.0
-"""How long a client may take to acknowledge the end of its connection."""
-_FULL_SECONDS: Final = 0.1
-
-
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """PEM files: a certificate with its chain, its key without a password, and authorities if clients need a certificate."""
@@ -199,15 +176,12 @@ class ServerTls:
     """The TLS context for new connections. Creating it raises `OSError` if the files cannot be used."""
 
     def __init__(self, files: TlsFiles) -> None:
-        self._files = files
-        self._stamps = self._stamped()
-        self.context = files.context()
+        self._files, self._stamps, self.context = files, _stamps(files), files.context()
 
     def renew(self) -> None:
         """Loads changed files: all of them, or none. Established connections are not affected."""
         try:
-            stamps = self._stamped()
-            if stamps == self._stamps:
+            if (stamps := _stamps(self._files)) == self._stamps:
                 return
             self._stamps = stamps
             self.context = self._files.context()
@@ -218,12 +192,13 @@ class ServerTls:
 
     async def watch(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(10)  # a certificate is usually renewed weeks before it expires
             self.renew()
 
-    def _stamped(self) -> list[tuple[int, int]]:
-        files = (self._files.certificate, self._files.key, self._files.client_ca)
-        return [(found.st_mtime_ns, found.st_ino) for file in files if file is not None and (found := file.stat())]
+
+def _stamps(files: TlsFiles) -> list[tuple[int, int]]:
+    every = (files.certificate, files.key, files.client_ca)
+    return [(found.st_mtime_ns, found.st_ino) for file in every if file is not None and (found := file.stat())]
 
 
 async def accept_secured(
@@ -240,10 +215,10 @@ async def accept_secured(
                 peer,
                 ssl=tls.context,
                 ssl_handshake_timeout=connections.limits.head_seconds,
-                ssl_shutdown_timeout=_GOODBYE_SECONDS,
+                ssl_shutdown_timeout=1.0,
             )
         except OSError:  # no TLS, no common version, no trusted client certificate, or too slow
-            connections.count_end("tls")
+            CONNECTIONS_ENDED.labels("tls").inc()
         finally:
             connections.remove(handshake)
             handshakes.discard(handshake)
@@ -254,11 +229,11 @@ async def accept_secured(
             try:
                 peer, address = await loop.sock_accept(listening)
             except OSError:  # more than this process may open
-                await asyncio.sleep(_FULL_SECONDS)
+                await asyncio.sleep(0.1)
                 continue
-            handshake = _Handshake(connections)
+            handshake = _Handshake()
             if not connections.add(handshake, str(address[0]), loop.time()):
-                connections.count_end("refused")
+                CONNECTIONS_ENDED.labels("refused").inc()
                 peer.close()
                 continue
             peer.setblocking(False)  # noqa: FBT003 - its only parameter
@@ -276,12 +251,9 @@ class _Handshake:
     idle_since = math.inf
     task: asyncio.Task[None]
 
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-
     def check(self, now: float) -> None:
         pass
 
     def end(self, reason: str) -> None:
-        self._connections.count_end(reason)
+        CONNECTIONS_ENDED.labels(reason).inc()
         self.task.cancel()

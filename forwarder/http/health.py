@@ -4,7 +4,7 @@ import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client.exposition import choose_encoder
 from pydantic_core import to_json
@@ -22,9 +22,6 @@ Check = Callable[[], bool | Awaitable[bool]]
 ALWAYS_ANSWERED: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """Exempt from admission, because an overloaded process is still alive."""
 _CHECK_SECONDS = 2.0
-_NOT_FOR_ALL = catalogue.UNAUTHENTICATED.problem(
-    "Metrics are for who sends Authorization: Bearer <FORWARDER_METRICS_TOKEN of this process>; API keys open none."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +65,18 @@ def health_routes(
             return Response(503, to_json({"status": "stopping", "checks": checks, "failed": failed}), (NO_STORE,))
         unready = any(name not in health.lesser for name in failed)
         status = "not ready" if unready else "degraded" if failed else "ready"
-        body: dict[str, Any] = {"status": status, "checks": checks, "failed": failed}
-        if failing := LOOPS.failing():
-            body["failingLoops"] = failing
-        return Response(503 if unready else 200, to_json(body), (NO_STORE,))
+        failing = {"failingLoops": loops} if (loops := LOOPS.failing()) else {}
+        body = to_json({"status": status, "checks": checks, "failed": failed, **failing})
+        return Response(503 if unready else 200, body, (NO_STORE,))
 
     async def metrics(request: Request) -> Response:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        bears = scheme.lower() == "bearer" and hmac.compare_digest(
-            given.strip().encode(), (metrics_token or "").encode()
-        )
+        wanted = (metrics_token or "").encode()
+        bears = scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), wanted)
         if metrics_token is not None and not bears:
-            return problem_response(_NOT_FOR_ALL)
+            bearer = "Authorization: Bearer <FORWARDER_METRICS_TOKEN of this process>"
+            not_for_all = f"Metrics are for who sends {bearer}; API keys open none."
+            return problem_response(catalogue.UNAUTHENTICATED.problem(not_for_all))
         FAILING_CHECKS.replace({(name,): float(not good) for name, good in (await confirmed()).items()})
         try:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))

@@ -1,5 +1,6 @@
-"""HTTP messages: requests, with limits on the size and time of bodies; responses, and problems (RFC 9457). Also the admission that
-bounds one process's load: concurrent requests, bytes of their bodies, and bytes of responses that clients are reading.
+"""HTTP messages: requests, with limits on the size and time of bodies; responses, also conditional ones (RFC 9110, section 13), and
+problems (RFC 9457). Also the admission that bounds one process's load: concurrent requests, bytes of their bodies, and bytes of
+responses that clients are reading.
 
 `Shares` divides each bound: among workspaces once the caller is authenticated, before that among client addresses. A request over
 its share is refused with `overloaded`, so memory stays bounded and one caller's requests are never refused because of another's.
@@ -12,9 +13,11 @@ import functools
 import random
 import re
 import types
+from base64 import urlsafe_b64encode
 from collections.abc import Coroutine, Generator, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from hashlib import blake2b
 from http import HTTPStatus
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
@@ -32,7 +35,6 @@ from forwarder.reservation.value import value
 
 PLACE: Final = "forwarder.place"
 """The scope key of a request's `Place`."""
-_STRANGERS_SHARE: Final = 4
 
 
 class Admission:
@@ -46,11 +48,9 @@ class Admission:
         max_body_bytes: int = 48 * 1024 * 1024,
         max_response_bytes: int = 64 * 1024 * 1024,
     ) -> None:
-        self.requests = Shares(max_requests)
-        self.strangers = Shares(max(max_requests // _STRANGERS_SHARE, 1))
+        self.requests, self.strangers = Shares(max_requests), Shares(max(max_requests // 4, 1))
         self.bodies = Shares(max_body_bytes)
-        self.responses = Shares(max_response_bytes)
-        self.strangers_responses = Shares(max_response_bytes // _STRANGERS_SHARE)
+        self.responses, self.strangers_responses = Shares(max_response_bytes), Shares(max_response_bytes // 4)
 
     def enter(self, workspace: str) -> "Place | None":
         """A place for a request of this workspace; None where it has all that it may have."""
@@ -72,10 +72,8 @@ class Place:
     __slots__ = ("_admission", "_body_bytes", "_counted", "_party", "_response_bytes", "_responses")
 
     def __init__(self, admission: Admission, party: Hashable, counted: Shares | None, responses: Shares) -> None:
-        self._admission, self._party, self._counted = admission, party, counted
-        self._responses = responses
-        self._body_bytes = 0
-        self._response_bytes = 0
+        self._admission, self._party, self._counted, self._responses = admission, party, counted, responses
+        self._body_bytes = self._response_bytes = 0
 
     def claim(self, workspace: str) -> bool:
         """Counts the request for this workspace from now on; False if its share is used up, and `leave` is still due."""
@@ -129,17 +127,13 @@ def place_of(scope: Scope) -> Place | None:
     return cast("Place | None", scope.get(PLACE))
 
 
-_SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 Header = tuple[bytes, bytes]
 """A header line as in ASGI: name, value."""
-
-# --- requests ---------------------------------------------------------------------------------------------------------
 
 # `utf8` is not a registered name, but many programs write it.
 _CHARSET: Final = r'\s*(;\s*charset\s*=\s*("utf-?8"|utf-?8)\s*)?;?'
 JSON_BODY: Final = re.compile("application/json" + _CHARSET, re.IGNORECASE)
 NDJSON_BODY: Final = re.compile("application/x-ndjson" + _CHARSET, re.IGNORECASE)
-_MAX_SHOWN: Final = 64
 _HOST: Final = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 
 
@@ -180,7 +174,7 @@ class HttpRequest:
 
     def with_media_type(self, refused: Problem) -> Problem:
         given = [
-            f"{name}: {mask(self.fields[field].decode('latin-1'))[:_MAX_SHOWN]}"
+            f"{name}: {mask(self.fields[field].decode('latin-1'))[:64]}"
             for field, name in ((b"content-type", "Content-Type"), (b"content-encoding", "Content-Encoding"))
             if field in self.fields
         ]
@@ -289,8 +283,6 @@ def header_fields(scope: Scope) -> dict[bytes, bytes]:
     return fields
 
 
-# --- responses --------------------------------------------------------------------------------------------------------
-
 JSON: Final = b"application/json"
 PROBLEM_JSON: Final = b"application/problem+json"
 PUBLIC_URL: Final = "forwarder.public_url"
@@ -337,8 +329,9 @@ class Response:
         if url := scope.get(PUBLIC_URL):
             body = with_absolute_links(body, url)
         if len(body) > LARGE_BYTES and (place := place_of(scope)) is not None:
-            if not place.hold_response(len(body), refusable=scope["method"] in _SAFE_METHODS):
-                await _TOO_MUCH_UNREAD(scope, receive, send)
+            if not place.hold_response(len(body), refusable=scope["method"] in {"GET", "HEAD"}):
+                unread = "Earlier responses to this caller have not been read yet. Read them, then ask again."
+                await problem_response(catalogue.OVERLOADED.problem(unread))(scope, receive, send)
                 return
             place.leave()
         headers = [(b"content-type", self.media_type), (b"content-length", b"%d" % len(body)), *self.headers, *added]
@@ -386,6 +379,36 @@ def retry_after(seconds: int) -> Header:
     return (b"retry-after", b"%d" % seconds)
 
 
-_TOO_MUCH_UNREAD: Final = problem_response(
-    catalogue.OVERLOADED.problem("Earlier responses to this caller have not been read yet. Read them, then ask again.")
-)
+_TAG = re.compile(r'(?:W/)?("[!#-~\x80-\xff]*")')
+_TAGS = re.compile(rf"[\t ,]*(?:{_TAG.pattern}[\t ]*(?:,[\t ,]*|$))+")
+
+
+@dataclass(frozen=True, slots=True)
+class NotModified:
+    """304: the caller has the current version. An ASGI application, like `Response`, without a body or its headers."""
+
+    headers: tuple[Header, ...]
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        headers = [*self.headers, *scope.get(ADDED, ())]
+        await send({"type": "http.response.start", "status": 304, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def entity_tag(body: bytes) -> str:
+    """A strong tag: a digest of the body, so that it changes with any byte."""
+    return f'"{urlsafe_b64encode(blake2b(body, digest_size=15).digest()).decode()}"'
+
+
+def matches(if_none_match: str, tag: str) -> bool:
+    """Whether the header's list of tags matches `tag`, by the weak comparison, or is `*`. A malformed list matches nothing."""
+    listed = _TAG.findall(if_none_match) if _TAGS.fullmatch(if_none_match) else ()
+    return if_none_match.strip() == "*" or tag in listed
+
+
+def conditional_response(body: bytes, if_none_match: str | None, *headers: Header) -> Response | NotModified:
+    """`body`, unless the caller has it already. It stays `no-store`: the tag is for callers that store records on purpose; caches
+    in proxies and browsers must not keep guests' data only to revalidate it."""
+    tag = entity_tag(body)
+    headers = (NO_STORE, (b"etag", tag.encode()), *headers)
+    return NotModified(headers) if matches(if_none_match or "", tag) else Response(200, body, headers)

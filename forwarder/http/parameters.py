@@ -20,7 +20,6 @@ from forwarder.reservation.parsing import http_date, number
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem, pointer_to
 
-_SECONDS = re.compile(r'([0-9]{1,18})|"([0-9]{1,18})"')
 MAX_RETRY_AFTER: Final = 2.0**31
 """Seconds that a longer `Retry-After` counts as: 68 years, the bound that RFC 9111 sets for such numbers."""
 _CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?([A-Za-z0-9._:+-]{1,40})', re.ASCII | re.IGNORECASE)
@@ -44,7 +43,7 @@ def read_wait(prefer: str, default: Wait, max_seconds: int) -> Wait:
     for preference in parse_http_list(prefer):
         name, _, value = preference.partition(";")[0].partition("=")
         asked.setdefault(name.strip().lower(), value.strip())
-    seconds = _SECONDS.fullmatch(asked.get("wait", ""))
+    seconds = re.fullmatch(r'([0-9]{1,18})|"([0-9]{1,18})"', asked.get("wait", ""))
     respond_async = "respond-async" in asked
     if seconds is None:
         return Wait(0, "respond-async") if respond_async else default
@@ -67,10 +66,10 @@ def charset_of(content_type: str) -> str | None:
     """The codec of the charset that a `Content-Type` names; None where it names none, or none of texts."""
     named = _CHARSET.search(content_type)
     try:
-        codec = None if named is None else codecs.lookup(named[1]).name
+        codec = codecs.lookup(named[1]).name if named else ""
     except (LookupError, ValueError):
         return None
-    return codec if codec is not None and _TEXT.fullmatch(codec) else None
+    return codec if _TEXT.fullmatch(codec) else None
 
 
 Parameters = Mapping[str, Sequence[str]]
@@ -85,24 +84,20 @@ def parameters_of(scope: Scope) -> Parameters:
 
 def refuse_unknown(scope: Scope, known: Collection[str]) -> Problem | None:
     """The refusal if a parameter is not `known`, with the name that was probably meant."""
-    if not scope["query_string"]:
-        return None
-    unknown = [name for name in parameters_of(scope) if name not in known]
-    return invalid_query([_unknown(name, known) for name in unknown[:10]]) if unknown else None
+    faults: list[Fault] = []
+    for name in [name for name in parameters_of(scope) if name not in known][:10]:
+        hint = f"there are {', '.join(sorted(known))}" if known else "this operation takes none"
+        if (meant := nearest(name, known)) is not None:
+            hint = f"did you mean {meant}?"
+        said = f"is no query parameter of this operation: {hint}"
+        faults.append(Fault(pointer_to(name), "unknown_parameter", said))
+    return invalid_query(faults) if faults else None
 
 
 def invalid_query(faults: Sequence[Fault]) -> Problem:
     """Every fault in one problem."""
     detail = "; ".join(f"{fault.pointer[1:]} {fault.detail}" for fault in faults)
     return catalogue.INVALID_QUERY.problem(detail if detail.endswith("?") else f"{detail}.", faults=faults)
-
-
-def _unknown(name: str, known: Collection[str]) -> Fault:
-    if (meant := nearest(name, known)) is not None:
-        hint = f"did you mean {meant}?"
-    else:
-        hint = f"there are {', '.join(sorted(known))}" if known else "this operation takes none"
-    return Fault(pointer_to(name), "unknown_parameter", f"is no query parameter of this operation: {hint}")
 
 
 DEFAULT_LIMIT: Final = 10
@@ -123,15 +118,13 @@ class Cursors:
 
 def read_limit(parameters: Parameters) -> int | Fault:
     """The page size, capped at the maximum; the fault if invalid."""
-    given = parameters.get("limit", ())
+    given = parameters.get("limit", (str(DEFAULT_LIMIT),))
     if len(set(given)) > 1:
         return contradictory("limit")
-    if not given:
-        return DEFAULT_LIMIT
     if not is_digits(given[0]) or not (digits := given[0].lstrip("0")):
         wrong = f"must be a whole number from 1; a page has at most {LARGEST_LIMIT} items"
         return Fault("/limit", "out_of_range", wrong)
-    return LARGEST_LIMIT if len(digits) > len(str(LARGEST_LIMIT)) else min(int(digits), LARGEST_LIMIT)
+    return min(int(digits[:4]), LARGEST_LIMIT)  # of more digits each is larger
 
 
 def read_cursor(parameters: Parameters) -> int | Fault:

@@ -38,16 +38,14 @@ from forwarder.process.supervision import BACKLOG, Stop
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.problems import catalogue
 
-_REQUEST_ID_FIELDS: Final = frozenset({b"request-id", b"x-request-id"})
 _TRACE_FIELDS: Final = (tracing.TRACEPARENT.encode(), tracing.TRACESTATE.encode())
-_NAMING_FIELDS: Final = _REQUEST_ID_FIELDS | {_TRACE_FIELDS[0]}
+_NAMING_FIELDS: Final = frozenset({b"request-id", b"x-request-id", _TRACE_FIELDS[0]})
 _SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLOSE: Final = (b"connection", b"close")
 _OVERLOADED: Final = problem_response(catalogue.OVERLOADED.problem("Send the same request again in a moment."), _CLOSE)
 _NO_SUCH_PATH: Final = problem_response(catalogue.NOT_FOUND.problem("Unknown path."))
-_CLIENT_GONE = 499
-"""The status to count if the client left before a response; never sent."""
+_CLIENT_GONE = 499  # the status to count if the client left before a response; never sent
 _UNTRACED: Final = contextlib.nullcontext()
 
 _log = structlog.get_logger()
@@ -76,8 +74,7 @@ class HttpApp:
         self._direct = _direct_endpoints(routes)
         # One spelling per address: a redirect would make a client post everything again.
         self._router = Router(routes, redirect_slashes=False)
-        handlers: dict[Any, Any] = {HTTPException: _refused}
-        self._framework = ExceptionMiddleware(self._router, handlers=handlers)
+        self._framework = ExceptionMiddleware(self._router, handlers=cast("Any", {HTTPException: _refused}))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -118,8 +115,7 @@ class HttpApp:
                 failed += " It is not known whether the request took effect."
                 await problem_response(catalogue.INTERNAL_ERROR.problem(failed))(scope, receive, noting)
             finally:
-                place: messages.Place | None = scope.get(messages.PLACE)
-                if place is not None:
+                if (place := messages.place_of(scope)) is not None:
                     place.end()
                 template, seconds = self._template(scope), self._clock.monotonic() - started
                 DEFERRED.observe(_timer(template, method, status), seconds)
@@ -130,17 +126,15 @@ class HttpApp:
                     _complete(span, method, template, status)
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._direct.get((scope["method"], scope["path"]))
-        head = (scope["path"], scope["query_string"], b"".join(chain.from_iterable(scope["headers"])))
-        if sum(map(len, head)) > MAX_HEAD_BYTES:
+        path, app = scope["path"], self._direct.get((scope["method"], scope["path"]))
+        if sum(map(len, (path, scope["query_string"], *chain.from_iterable(scope["headers"])))) > MAX_HEAD_BYTES:
             app = HEAD_TOO_LARGE
-        elif scope["path"].endswith("\n"):  # it would match routes, and break a header that repeats it
+        elif path.endswith("\n"):  # it would match routes, and break a header that repeats it
             app = _NO_SUCH_PATH
         elif app is None:
             address, scope["app"] = messages.client_address(scope), self._router
-            always = scope["path"] in ALWAYS_ANSWERED
-            place = self._admission.uncounted(address) if always else self._admission.enter_unknown(address)
-            scope[messages.PLACE] = place
+            enter = self._admission.uncounted if path in ALWAYS_ANSWERED else self._admission.enter_unknown
+            place = scope[messages.PLACE] = enter(address)
             app = _OVERLOADED if place is None else self._framework
         await app(scope, receive, send)
 
@@ -180,11 +174,8 @@ def _names(scope: Scope) -> tuple[bytes, str | None]:
 
 
 def _start_span(tracer: Tracer, method: str, scope: Scope) -> Span:
-    found: dict[bytes, bytes] = {}
-    for name, field in scope["headers"]:
-        if name in _TRACE_FIELDS:
-            found[name] = field if found.get(name, field) == field else b"%b,%b" % (found[name], field)
-    parent, state = (found.get(name, b"").decode("latin-1") for name in _TRACE_FIELDS)
+    found = messages.header_map(scope)
+    parent, state = found.get(tracing.TRACEPARENT), found.get(tracing.TRACESTATE)
     attributes = {"http.request.method": "_OTHER" if method == "other" else method, "url.scheme": scope["scheme"]}
     return tracer.start(_span_name(method), Kind.SERVER, tracing.read_trace(parent, state), attributes)
 
@@ -204,28 +195,26 @@ def _span_name(method: str) -> str:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
-    match status:
+    path: str = request.scope["path"]
+    bare, at_path, at_bare = path.rstrip("/"), _allowed(request, path), set[str]()
+    if path != bare:
+        at_bare = _allowed(request, bare)
+    match error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR:
         case HTTPStatus.NOT_FOUND:
-            return problem_response(catalogue.NOT_FOUND.problem(f"Unknown path.{_where_else(request)}"))
+            hint = " It exists without the trailing slash." if at_bare else _where_else(request, bare)
+            return problem_response(catalogue.NOT_FOUND.problem(f"Unknown path.{hint}"))
         case HTTPStatus.METHOD_NOT_ALLOWED:
-            allowed = ", ".join(sorted(_allowed(request)))
-            path: str = request.scope["path"]
-            bare = path.endswith("/") and request.method in _allowed(request, path.rstrip("/"))
-            hint = f" Without the trailing slash it supports {request.method}." if bare else ""
+            allowed = ", ".join(sorted(at_path))
+            hint = f" Without the trailing slash it supports {request.method}." if request.method in at_bare else ""
             problem = catalogue.METHOD_NOT_ALLOWED.problem(f"This path supports {allowed}.{hint}")
             return problem_response(problem, (b"allow", allowed.encode()))
         case _:
             raise error  # our routes use the framework for no other refusal
 
 
-def _where_else(request: Request) -> str:
-    path: str = request.scope["path"]
-    bare = path.rstrip("/")
+def _where_else(request: Request, path: str) -> str:
     routes = [route for route in request.scope["router"].routes if isinstance(route, Route)]
-    if path != bare and _allowed(request, bare):
-        return " It exists without the trailing slash."
-    last = f"/{bare.rpartition('/')[2]}"
+    last = f"/{path.rpartition('/')[2]}"
     alike = [route.path for route in routes if route.include_in_schema and route.path.endswith(last)]
     if alike and last != "/":
         return f" Did you mean {max(alike, key=len)}?"
@@ -233,8 +222,8 @@ def _where_else(request: Request) -> str:
     return " All paths are in /openapi.json; documentation is at /docs." if documented else ""
 
 
-def _allowed(request: Request, path: str | None = None) -> set[str]:
-    scope = request.scope if path is None else {**request.scope, "path": path}
+def _allowed(request: Request, path: str) -> set[str]:
+    scope = {**request.scope, "path": path}
     routes = (route for route in request.scope["router"].routes if isinstance(route, Route))
     return {method for route in routes if route.matches(scope)[0] is not Match.NONE for method in route.methods or ()}
 

@@ -15,8 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 
 from forwarder.http import messages, parameters
-from forwarder.http.conditional import NotModified, conditional_response, entity_tag, matches
-from forwarder.http.messages import NO_STORE, Response, Routes
+from forwarder.http.messages import NO_STORE, NotModified, Response, Routes, conditional_response, entity_tag, matches
 from forwarder.http.parameters import Parameters, Wait
 from forwarder.process.clock import Clock
 from forwarder.reservation.duplicates import CONFLICTING_BODY

@@ -1,9 +1,7 @@
 """Authentication: from a request's headers to the caller, or to the problem that refuses it. No web framework, no I/O of its own.
 
 Without a key, a caller learns nothing. With a key, it does not learn whether other workspaces exist or what they own: the response
-is the same for resources of others and for unknown ones.
-
-Access throttles clients that guess tokens, and notes when each key was last used."""
+is the same for resources of others and for unknown ones. Clients that guess tokens are throttled."""
 
 import math
 from collections import OrderedDict
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from forwarder.observability.metrics import BAD_TOKENS
-from forwarder.process.addresses import client_of
+from forwarder.process.addresses import client_of, read_address
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import Where
 from forwarder.process.loops import forever
@@ -32,8 +30,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated caller and its integration account: with a test key, the shadow of the account named in the request.
-    `scopes` and `networks`: the key's permissions, and where it may be used from. `shared_limit`: of all keys of the workspace."""
+    """An authenticated caller and its integration account: with a test key, the shadow of the account named in the request."""
 
     workspace_id: str
     account: Account
@@ -51,17 +48,8 @@ _OF_WORKSPACE: Final = {
 _OF_ACCOUNT: Final = {**_OF_WORKSPACE, "integrationAccountId": "the identifier of the integration account to use"}
 """The headers that a caller is named by, and what each holds."""
 _FIELDS: Final = tuple(name.lower().encode() for name in _OF_ACCOUNT)
-_RECENT_SECONDS: Final = 1.0
-_MAX_CALLERS: Final = 1_024
 _NOT_AN_OPERATOR: Final = catalogue.UNAUTHENTICATED.problem(
     "This is not a valid live key. Operators create one with: forwarder key add --workspace … --scope operate."
-)
-_WRONG_WORKSPACE: Final = catalogue.WRONG_WORKSPACE.problem(
-    "The API key does not give access to the workspace named by the workspaceId header. Send the workspace of the key."
-)
-_ACCOUNT_NOT_FOUND: Final = catalogue.ACCOUNT_NOT_FOUND.problem(
-    "The workspace has no integration account with the ID in the integrationAccountId header. Your operator can list valid IDs "
-    "with `forwarder account list`."
 )
 
 
@@ -70,8 +58,7 @@ class Access:
 
     def __init__(self, directory: Directory, clock: Clock, bad_tokens: "BadTokens | None" = None) -> None:
         self._directory, self._clock = directory, clock
-        self._bad_tokens = bad_tokens or BadTokens(clock)
-        self.uses = KeyUses()
+        self._bad_tokens, self.uses = bad_tokens or BadTokens(clock), KeyUses()
         self._callers: dict[tuple[bytes | None, ...], tuple[Caller, float]] = {}
 
     def recent(self, fields: Mapping[bytes, bytes]) -> Caller | None:
@@ -91,17 +78,19 @@ class Access:
         key = await self._key(named, address)
         if isinstance(key, Problem):
             return key
-        account_id = named["integrationAccountId"]
-        if is_test(account_id):
-            return _ACCOUNT_NOT_FOUND  # a shadow cannot be named: a test key names the real account
-        account = await self._directory.account(shadow_id(account_id) if key.test else account_id, key.workspace_id)
+        account, account_id = None, named["integrationAccountId"]
+        if not is_test(account_id):  # a shadow cannot be named: a test key names the real account
+            account = await self._directory.account(shadow_id(account_id) if key.test else account_id, key.workspace_id)
         if account is None or account.workspace_id != key.workspace_id:
-            return _ACCOUNT_NOT_FOUND
+            return catalogue.ACCOUNT_NOT_FOUND.problem(
+                "The workspace has no integration account with the ID in the integrationAccountId header. Your operator can list "
+                "valid IDs with `forwarder account list`."
+            )
         caller = Caller(key.workspace_id, account, key.id, key.limit, key.scopes, key.networks, key.shared_limit)
         if key.expires_at is None:
-            if len(self._callers) >= _MAX_CALLERS:
+            if len(self._callers) >= 1024:  # noqa: PLR2004 - as `recent` says
                 self._callers.clear()
-            self._callers[tuple(map(fields.get, _FIELDS))] = (caller, self._clock.monotonic() + _RECENT_SECONDS)
+            self._callers[tuple(map(fields.get, _FIELDS))] = (caller, self._clock.monotonic() + 1.0)
         return caller
 
     async def workspace_key(self, headers: Mapping[str, str], address: str) -> ApiKey | Problem:
@@ -114,12 +103,10 @@ class Access:
         key = await self._directory.key(token) if token else None
         if key is None:
             return (self._throttled(address) if token else None) or _NOT_AN_OPERATOR
-        if refused := self._expired(key) or forbidden(key, "operate", address):
-            return refused
-        if key.test:
-            return _NOT_AN_OPERATOR
-        self.uses.note(key.id)
-        return key
+        refused = self._expired(key) or forbidden(key, "operate", address) or (_NOT_AN_OPERATOR if key.test else None)
+        if refused is None:
+            self.uses.add(key.id)
+        return refused or key
 
     async def _key(self, named: Mapping[str, str], address: str) -> ApiKey | Problem:
         """The key of a caller who is `named` by all headers, with the key's own workspace; or the problem."""
@@ -131,16 +118,23 @@ class Access:
             if token is not None and (throttled := self._throttled(address)) is not None:
                 return throttled
             others = [name for name in missing if name != "Authorization"]
-            wrong = "The Authorization header is missing or malformed."
-            said = wrong if token is None else "The API key is unknown or was revoked."
+            wrong = (
+                "The API key is unknown or was revoked."
+                if token
+                else "The Authorization header is missing or malformed."
+            )
             also = f" {_described(others)}" if others else ""
-            return catalogue.UNAUTHENTICATED.problem(f"{said} Send it as: Authorization: Bearer <API key>.{also}")
+            return catalogue.UNAUTHENTICATED.problem(f"{wrong} Send it as: Authorization: Bearer <API key>.{also}")
         if (expired := self._expired(key)) is not None:
             return expired
-        self.uses.note(key.id)
+        self.uses.add(key.id)
         if missing:
             return catalogue.MISSING_HEADER.problem(_described(missing))
-        return key if named["workspaceId"] == key.workspace_id else _WRONG_WORKSPACE
+        if named["workspaceId"] == key.workspace_id:
+            return key
+        return catalogue.WRONG_WORKSPACE.problem(
+            "The API key does not give access to the workspace named by the workspaceId header. Send the workspace of the key."
+        )
 
     def _expired(self, key: ApiKey) -> Problem | None:
         if key.expires_at is None or key.expires_at > self._clock.now():
@@ -148,13 +142,10 @@ class Access:
         return catalogue.KEY_EXPIRED.problem(f"The API key expired at {iso(key.expires_at)}. Ask for another one.")
 
     def _throttled(self, address: str) -> Problem | None:
-        seconds = self._bad_tokens.count(address)
-        if seconds is None:
+        if (seconds := self._bad_tokens.count(address)) is None:
             return None
-        problem = catalogue.TOO_MANY_BAD_TOKENS.problem(
-            f"Too many unknown API keys came from this address. Send a valid one, or retry in {seconds} seconds."
-        )
-        return replace(problem, retry_after=seconds)
+        said = f"Too many unknown API keys came from this address. Send a valid one, or retry in {seconds} seconds."
+        return replace(catalogue.TOO_MANY_BAD_TOKENS.problem(said), retry_after=seconds)
 
 
 def _named(headers: Mapping[str, str], needed: Mapping[str, str]) -> dict[str, str] | Problem:
@@ -179,7 +170,8 @@ def _described(missing: Sequence[str]) -> str:
 
 def forbidden(holder: Caller | ApiKey, scope: Scope, address: str) -> Problem | None:
     """The refusal of an operation that needs `scope`, called from `address`; None if the key allows it."""
-    if holder.networks and not port.is_within(address, holder.networks):
+    caller = read_address(address)
+    if holder.networks and (caller is None or all(caller not in network for network in holder.networks)):
         return catalogue.ADDRESS_NOT_ALLOWED.problem(
             f"The API key may not be used from the address that this request came from, {address or 'which is unknown'}."
         )
@@ -224,26 +216,18 @@ class BadTokens:
         return max(math.ceil(too_soon), 1)
 
 
-class KeyUses:
-    """The keys that were used since the last write, by this process."""
-
-    def __init__(self) -> None:
-        self._used: set[str] = set()
-
-    def note(self, key_id: str) -> None:
-        """Call it when a caller is looked up, which happens every few seconds while it calls."""
-        self._used.add(key_id)
+class KeyUses(set[str]):
+    """The ids of the keys whose callers this process looked up since the last write: every few seconds while a caller calls."""
 
     async def write(self, store: "SqlKeyUses", clock: Clock) -> None:
-        """Write down what was noted. Raises `TenancyUnavailable`; it is still noted then, as after any other exception."""
-        used, self._used = self._used, set()
-        if not used:
-            return
-        try:
-            await store.used(used, clock.now())
-        except BaseException:
-            self._used |= used
-            raise
+        """Writes them down and forgets them. Raises `TenancyUnavailable`; they stay noted then, as after any other exception."""
+        if used := set(self):
+            self.clear()
+            try:
+                await store.used(used, clock.now())
+            except BaseException:
+                self.update(used)
+                raise
 
 
 async def write_uses(uses: KeyUses, store: "SqlKeyUses", clock: Clock) -> None:

@@ -20,15 +20,12 @@ from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.tenancy.port import CannotOpen, NotBound
 from forwarder.tenancy.sealing import KeyPair, NotTrusted, Secret, require_signed
 
-_IN_ROW: Final = "row"
-"""The key id of a card that is sealed under its row's own keys."""
+_IN_ROW: Final = "row"  # the key id of a card that is sealed under its row's own keys
 NUMBER_PURPOSE: Final = "card-number"
 CODE_PURPOSE: Final = "card-code"
 """The purposes that a row's keys are wrapped for; the request id is appended."""
-GONE: Final = SealedCard("gone", "")
-"""Replaces a card whose key was destroyed."""
-UNBOUND: Final = SealedCard("unbound", "")
-"""Replaces a card that was sealed for another submission."""
+GONE: Final = SealedCard("gone", "")  # replaces a card whose key was destroyed
+UNBOUND: Final = SealedCard("unbound", "")  # replaces a card that was sealed for another submission
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +59,9 @@ class CardSealer:
         self.use(keys)
 
     def use(self, keys: Iterable[SealingKey]) -> None:
-        in_order = sorted(keys, key=lambda key: key.not_before)
-        self._keys = [(key, SealedBox(PublicKey(key.public_key))) for key in in_order]
+        self._keys = [
+            (key, SealedBox(PublicKey(key.public_key))) for key in sorted(keys, key=lambda key: key.not_before)
+        ]
 
     def seal_card(self, card: CardDetails, bound_to: str, now: datetime) -> SealedCard | None:
         """The sealed card, bound to `bound_to` (see `sealing.binding`); None if no key is valid at `now`."""
@@ -99,12 +97,12 @@ class RowKeys(NamedTuple):
 
 def seal_for_row(card: CardDetails, bound_to: str) -> tuple[SealedCard, RowKeys]:
     """The card under new keys."""
-    keys = RowKeys(secrets.token_bytes(Aead.KEY_SIZE), None if card.cvv is None else secrets.token_bytes(Aead.KEY_SIZE))
+    keys, code = RowKeys(secrets.token_bytes(Aead.KEY_SIZE), None), ""
+    if card.cvv is not None:
+        keys = keys._replace(code=(code_key := secrets.token_bytes(Aead.KEY_SIZE)))
+        code = _base64(Aead(code_key).encrypt(card.cvv.encode(), bound_to.encode()))
     rest = card.model_dump_json(by_alias=True, exclude={"cvv"}).encode()
     number = _base64(Aead(keys.number).encrypt(rest, bound_to.encode()))
-    code = ""
-    if keys.code is not None and card.cvv is not None:
-        code = _base64(Aead(keys.code).encrypt(card.cvv.encode(), bound_to.encode()))
     return SealedCard(_IN_ROW, f"{number}.{code}"), keys
 
 

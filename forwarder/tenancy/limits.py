@@ -1,4 +1,4 @@
-"""The rate limits of API keys and of workspaces: a token bucket for each, decided in memory. Only `exchange` does I/O.
+"""The rate limits of API keys and of workspaces: a token bucket for each, in memory. Only `exchange` does I/O.
 
 A key that may make `requests` calls in `seconds` has a bucket of that many tokens, full at first, that refills at requests/seconds
 per second, so that any t seconds see at most requests · (1 + t / seconds) calls. So has a workspace, whose keys share it.
@@ -17,14 +17,13 @@ earliest. So
   N times the limit."""
 
 import asyncio
-import functools
 import math
 import re
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from forwarder.http.messages import Header, Response, retry_after
+from forwarder.http.messages import Response, retry_after
 from forwarder.process.clock import Clock
 from forwarder.process.containment import Where
 from forwarder.process.loops import first_of, forever
@@ -38,15 +37,13 @@ if TYPE_CHECKING:
 
 EXCHANGE_SECONDS: Final = 0.5
 MIN_PAUSE_SECONDS: Final = 0.05
-_REPORT_SHARE = 0.1
 RATE: Final = r"([1-9][0-9]{0,8})/([1-9][0-9]{0,4})s"
 """The format of a limit: `100/60s` is 100 calls in 60 seconds."""
 
 
 def read_limit(text: str) -> RateLimit:
     """The limit in `text`, in the format of `RATE`. Raises `ValueError` with an example."""
-    written = re.fullmatch(RATE, text)
-    if written is None:
+    if (written := re.fullmatch(RATE, text)) is None:
         raise ValueError("A rate limit is written as calls and whole seconds, such as 100/60s.")
     return RateLimit(int(written[1]), int(written[2]))
 
@@ -69,11 +66,10 @@ def shared_by(workspace_id: str) -> str:
     return f"workspace:{workspace_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class Consumption:
+class Consumption(NamedTuple):
     """The calls of a key within the last `age` seconds, since the last report: `share` of the quota (1.0 is all) over `seconds`."""
 
-    key_id: str
+    key: str
     share: float
     age: float
     seconds: int
@@ -108,7 +104,7 @@ class RateLimits:
             for name, bucket in buckets.items():
                 bucket.take(count, now)
                 self._unreported[name] = bucket
-                if bucket.unreported >= bucket.limit.requests * _REPORT_SHARE:
+                if bucket.unreported >= bucket.limit.requests / 10:
                     self.report_due.set()
         fullest = min(buckets, key=lambda name: buckets[name].left(now))
         tightest = max(refusing, key=refusing.__getitem__) if refusing else fullest
@@ -130,8 +126,7 @@ class RateLimits:
         self.report_due.clear()
         if not unreported:
             return
-        now = self._clock.monotonic()
-        consumed = []
+        now, consumed = self._clock.monotonic(), []
         for key_id, bucket in unreported.items():
             share = bucket.unreported / bucket.limit.requests
             consumed.append(Consumption(key_id, share, now - bucket.since, bucket.limit.seconds))
@@ -187,7 +182,7 @@ class _Bucket(TokenBucket):
 
 
 def rate_limited(allowance: Allowance) -> Problem:
-    """The refusal where the limit of the caller's key, or of its workspace, is used up."""
+    """The refusal where the limit is used up."""
     limit, whose = allowance.limit, "All API keys of this workspace together" if allowance.shared else "This API key"
     return catalogue.RATE_LIMITED.problem(
         f"{whose} may submit, cancel or manage webhooks {limit.requests} times in {limit.seconds} seconds. Nothing was "
@@ -197,13 +192,7 @@ def rate_limited(allowance: Allowance) -> Problem:
 
 def with_allowance(response: Response, allowance: Allowance) -> Response:
     """`response`, and what is left of the limit; where that refuses, when to come again."""
-    left = f'"default";r={allowance.remaining};t={allowance.more_in}'
-    again = () if allowance.admitted else (retry_after(allowance.retry_in),)
-    return replace(
-        response, headers=(*response.headers, *again, _policy(allowance.limit), (b"ratelimit", left.encode()))
-    )
-
-
-@functools.lru_cache(maxsize=1024)
-def _policy(limit: RateLimit) -> Header:
-    return b"ratelimit-policy", f'"default";q={limit.requests};w={limit.seconds}'.encode()
+    limit, again = allowance.limit, () if allowance.admitted else (retry_after(allowance.retry_in),)
+    policy = b'"default";q=%d;w=%d' % (limit.requests, limit.seconds)
+    left = b'"default";r=%d;t=%d' % (allowance.remaining, allowance.more_in)
+    return replace(response, headers=(*response.headers, *again, (b"ratelimit-policy", policy), (b"ratelimit", left)))

@@ -1,5 +1,4 @@
-"""Workspaces, API keys, integration accounts, webhook endpoints and sealing, as the stages and the operators' commands use them.
-Pure.
+"""Workspaces, API keys, integration accounts, webhook endpoints and sealing, for stages and operators' commands. Pure.
 
 An API key's token ends in a MAC by a key that the processes of a deployment share. So guesses are recognized without a look-up, and
 a flood of them never reaches the database. The MAC grants nothing: only a token whose hash is stored does."""
@@ -16,7 +15,6 @@ from hashlib import sha256
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, get_args
 
-from forwarder.process.addresses import read_address
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS
 from forwarder.reservation.submission import is_test, live_account_id
 
@@ -35,8 +33,7 @@ def read_scopes(words: Iterable[str]) -> Scopes:
     """The scopes that are named, several in one word with commas between. Raises `ValueError` with what would be right."""
     named = frozenset(name for word in words for name in word.split(",") if name)
     known = frozenset(scope for scope in SCOPES if scope in named)
-    unknown = sorted(named - known)
-    if unknown or not known:
+    if (unknown := sorted(named - known)) or not known:
         what = f"{unknown[0]!r} is no scope" if unknown else "a key needs a scope"
         raise ValueError(f"{what}: name one or several of {', '.join(SCOPES)}.")
     return known
@@ -84,28 +81,13 @@ def read_networks(words: Iterable[str]) -> tuple[Network, ...]:
         ) from None
 
 
-def write_networks(networks: Sequence[Network]) -> str:
-    """The networks separated by spaces, as stored."""
-    return " ".join(map(str, networks))
-
-
-def is_within(address: str, networks: Sequence[Network]) -> bool:
-    """Whether the address is in any of these networks; False if it is not an IP address."""
-    read = read_address(address)
-    return read is not None and any(read in network for network in networks)
-
-
-# Prefixes, so that leaked tokens are easy to recognize.
-_LIVE_PREFIX: Final = "fwd_live_"
 _TEST_PREFIX: Final = "fwd_test_"
-_MAC_BYTES: Final = 9
-_MAC_LENGTH: Final = 12
-"""The length of the MAC in base64."""
+_MAC_LENGTH: Final = 12  # of 9 bytes in base64
 
 
 def new_token(mac_key: bytes, *, test: bool = False) -> str:
-    """A token with 32 random bytes, and the prefix of a live or test key."""
-    head = (_TEST_PREFIX if test else _LIVE_PREFIX) + secrets.token_urlsafe(32)
+    """A token with 32 random bytes, and the prefix of a live or test key, so that leaked tokens are easy to recognize."""
+    head = (_TEST_PREFIX if test else "fwd_live_") + secrets.token_urlsafe(32)
     return head + _mac(mac_key, head)
 
 
@@ -120,19 +102,13 @@ def is_test_token(token: str) -> bool:
     return token.startswith(_TEST_PREFIX)
 
 
-def new_key_id() -> str:
-    """An identifier for a key. It grants nothing."""
-    return f"key_{secrets.token_hex(6)}"
-
-
 def token_hash(token: str) -> str:
     """The stored hash of a token."""
     return sha256(token.encode()).hexdigest()
 
 
 def _mac(mac_key: bytes, head: str) -> str:
-    mac = hmac.digest(mac_key, head.encode(), "sha256")[:_MAC_BYTES]
-    return base64.urlsafe_b64encode(mac).decode()
+    return base64.urlsafe_b64encode(hmac.digest(mac_key, head.encode(), "sha256")[:9]).decode()
 
 
 DEFAULT_DEADLINE_SECONDS: Final = 24 * 60 * 60
@@ -149,6 +125,14 @@ class AlreadyExists(ValueError):
 
 class NotKnown(LookupError):
     """No such workspace, key or account. The message names it."""
+
+
+class InUse(Exception):
+    """It cannot be removed while something belongs to it. The message says what."""
+
+
+class ChangedMeanwhile(Exception):
+    """Another operator has changed the same since it was read. Nothing was changed. The message says what to do."""
 
 
 class CannotOpen(ValueError):
@@ -173,7 +157,8 @@ class RateLimit:
 @dataclass(frozen=True, slots=True)
 class ApiKey:
     """A key that was not revoked. `test`: its callers use the shadows of accounts. `limit`: None for the deployment's default.
-    `expires_at`: None for never. `networks`: where it may be used from; empty for anywhere."""
+    `expires_at`: None for never. `networks`: where it may be used from; empty for anywhere. `name`: what operators call it, such as
+    its owner; only they read it. `shared_limit`: of all keys of its workspace; only callers' keys have it."""
 
     id: str
     workspace_id: str
@@ -183,9 +168,7 @@ class ApiKey:
     expires_at: datetime | None = None
     networks: tuple[Network, ...] = ()
     name: str | None = None
-    """What operators call it, such as its owner; only they read it."""
     shared_limit: RateLimit | None = None
-    """The limit that all keys of its workspace share; only callers' keys have it."""
 
 
 class KeyTerms(TypedDict, total=False):
@@ -258,7 +241,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """A workspace, and how many accounts, keys that are not revoked, and webhook endpoints it has."""
+    """A workspace, how many accounts, keys that are not revoked, and webhook endpoints it has, and the limit its keys share."""
 
     id: str
     created_at: datetime
@@ -266,15 +249,6 @@ class Workspace:
     keys: int
     webhooks: int
     limit: RateLimit | None = None
-    """The limit that its keys share."""
-
-
-class InUse(Exception):
-    """It cannot be removed while something belongs to it. The message says what."""
-
-
-class ChangedMeanwhile(Exception):
-    """Another operator has changed the same since it was read. Nothing was changed. The message says what to do."""
 
 
 class Directory(Protocol):
@@ -379,12 +353,11 @@ class Endpoint:
 
     @property
     def terms(self) -> Mapping[str, Any]:
-        return {name: getattr(self, name) for name in _TERMS}
+        """What its workspace chooses."""
+        names = "url types account_ids property_ids description header_names headers asymmetric".split()
+        return {name: getattr(self, name) for name in names}
 
     def takes(self, *, kind: str, account_id: str, property_id: str) -> bool:
         """Whether it receives such an event. Events of an account's shadow are the account's."""
         wanted = (self.types, kind), (self.account_ids, live_account_id(account_id)), (self.property_ids, property_id)
         return all(allowed is None or each in allowed for allowed, each in wanted)
-
-
-_TERMS: Final = "url types account_ids property_ids description header_names headers asymmetric".split()

@@ -23,14 +23,12 @@ from pydantic_core import from_json, to_json
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, Sealer
 
 # BLAKE2b's personalisation keeps keys of one secret apart: 16 bytes at the most.
-_SIGNING: Final = b"forwarder-sign-1"
-_ACCOUNTS: Final = b"forwarder-acct-1"
-_WEBHOOKS: Final = b"forwarder-hook-1"
-_WRAPPING: Final = b"forwarder-wrap-1"
+_SIGNING, _ACCOUNTS = b"forwarder-sign-1", b"forwarder-acct-1"
+_WEBHOOKS, _WRAPPING = b"forwarder-hook-1", b"forwarder-wrap-1"
 
 
 class NotTrusted(ValueError):
-    """Public keys that no trusted secret signed: the process that put them into the store could open content sealed to them."""
+    """Public keys that no trusted secret signed: who put them into the store could open content sealed to them."""
 
 
 def key_id_of(public_key: bytes) -> str:
@@ -69,9 +67,8 @@ class PublicKeys:
     def require_trusted(self, trusted: Collection[bytes]) -> None:
         """Raise `NotTrusted` unless these are what the holder of a secret with one of the `trusted` verify keys signed."""
         if self.verify_key not in trusted or key_id_of(self.verify_key) != self.secret_id:
-            raise NotTrusted(
-                f"The keys of the secret {self.secret_id} in the database are not signed by one that is trusted here."
-            )
+            theirs = f"The keys of the secret {self.secret_id} in the database"
+            raise NotTrusted(f"{theirs} are not signed by one that is trusted here.")
         require_signed(self.verify_key, _signed(self.accounts_key, self.webhooks_key), self.signature)
 
 
@@ -194,9 +191,8 @@ def active_of(known: Collection[KnownSecret]) -> KnownSecret | None:
 
 def check_secrets(held: Sequence[Secret], known: Sequence[KnownSecret]) -> None:
     """Raises `UnknownSecret` unless each of `held` is known, and each needed one is held. The message names both."""
-    active = active_of(known)
+    active, by_id = active_of(known), {each.id: each for each in known}
     used = "none yet: run `forwarder migrate`" if active is None else active.id
-    by_id = {each.id: each for each in known}
     for secret in held:
         if secret.id not in by_id:
             raise UnknownSecret(
@@ -226,19 +222,15 @@ class Keyring(KeyPairUnsealer):
     """A process's secrets, one of them active. Seals credentials and grants, opens all texts; wraps the keys of cards."""
 
     def __init__(self, held: Sequence[Secret]) -> None:
-        self.held = {secret.id: secret for secret in held}
+        self.held, self.active = {secret.id: secret for secret in held}, held[0]
         super().__init__(pair for each in held for pair in (each.accounts, each.webhooks))
-        self.active = held[0]
-        self._sealer = PublicKeySealer(self.active.accounts.public_key)
 
     def activate(self, secret_id: str) -> None:
         """Seals to this secret from now on; ignores one that this process does not hold."""
-        if secret_id in self.held and secret_id != self.active.id:
-            self.active = self.held[secret_id]
-            self._sealer = PublicKeySealer(self.active.accounts.public_key)
+        self.active = self.held.get(secret_id, self.active)
 
     def seal_text(self, text: str, bound_to: str) -> str:
-        return self._sealer.seal_text(text, bound_to)
+        return PublicKeySealer(self.active.accounts.public_key).seal_text(text, bound_to)
 
     def wrap(self, key: bytes, purpose: str, secret_id: str | None = None) -> "WrappedKey":
         """The key, for the holder of this secret only; by default the active one."""
@@ -265,8 +257,6 @@ class WrappedKey(NamedTuple):
 
 
 _ADDRESS: Final = re.compile(r"[a-z]+://[^\s\"'<>{},]+", re.IGNORECASE)
-_SPACE: Final = re.compile(r"\s")
-_PORTS: Final = {"http": 80, "https": 443}
 
 
 def with_credential(account: Account, credential: str, sealer: Sealer) -> Account:
@@ -290,7 +280,7 @@ def _addresses(value: Any) -> Iterator[str]:
             for part in value:
                 yield from _addresses(part)
         case str() if "://" in value:
-            yield from _ADDRESS.findall(value) if _SPACE.search(value) else [value]
+            yield from _ADDRESS.findall(value) if re.search(r"\s", value) else [value]
 
 
 def of_client_key(account_id: str) -> str:
@@ -327,7 +317,7 @@ def origin_of(url: str) -> str:
     """Scheme, host and port, in one spelling."""
     try:
         parts = urlsplit(url)
-        port = parts.port or _PORTS.get(parts.scheme)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError:
         return url
     return f"{parts.scheme}://{parts.hostname or ''}:{port or ''}"

@@ -193,7 +193,7 @@ def _terms_of(key: port.ApiKey) -> dict[str, Any]:
         "name": key.name,
         "scopes": port.write_scopes(key.scopes).split(),
         "rate": None if key.limit is None else str(key.limit),
-        "from": port.write_networks(key.networks).split(),
+        "from": [str(network) for network in key.networks],
         "expiresAt": key.expires_at,
     }
 

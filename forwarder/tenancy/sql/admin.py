@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import asdict, fields, replace
 from datetime import datetime
+from secrets import token_hex
 from typing import Any, Final, Unpack
 
 from sqlalchemy import ColumnElement, Result, Row, ScalarSelect, Select, Table, and_, delete, func, select, update
@@ -19,9 +20,8 @@ from forwarder.tenancy.sql.database import in_utc, insert_into, read, shared_key
 from forwarder.tenancy.sql.directory import ACCOUNT, account_of, key_of, limit_of
 
 _workspace, _key, _account = database.workspaces.c, database.api_keys.c, database.integration_accounts.c
-_KNOWN_KEYS = select(database.api_keys, database.key_uses.c.used_at).outerjoin(
-    database.key_uses, database.key_uses.c.key_id == _key.id
-)
+_uses = database.key_uses
+_KNOWN_KEYS = select(database.api_keys, _uses.c.used_at).outerjoin(_uses, _uses.c.key_id == _key.id)
 
 
 def _count(table: Table, *conditions: ColumnElement[bool]) -> ScalarSelect[int]:
@@ -35,15 +35,13 @@ _WORKSPACES = select(
     _count(database.api_keys, _key.revoked_at.is_(None)).label("live_keys"),
     _count(database.webhook_endpoints).label("webhooks"),
 )
-
-
+_POLICIES = select(_workspace.id, _workspace.reservation_days, _workspace.delivery_days, _workspace.dead_letter_days)
 Audited = Callable[..., AbstractAsyncContextManager[object]]
-"""Audits an operation while its change is made. Called with the action, and with `workspace`, `target` and details by name."""
-_DAYS = (_workspace.reservation_days, _workspace.delivery_days, _workspace.dead_letter_days)
 
 
 class TenancyAdmin:
-    """Changes, each audited by `audited`, if that is given. Raises `AlreadyExists`, `NotKnown`, `TenancyUnavailable`."""
+    """Changes. `audited`, if given, audits each while it is made: it is called with the action, and with `workspace`, `target` and
+    details by name. Raises `AlreadyExists`, `NotKnown`, `TenancyUnavailable`."""
 
     def __init__(self, engine: AsyncEngine, audited: Audited = lambda _action, **_about: nullcontext()) -> None:
         self._engine, self._audited = engine, audited
@@ -80,24 +78,22 @@ class TenancyAdmin:
 
     async def remove_workspace(self, workspace_id: str) -> None:
         """Removes a workspace without accounts and webhooks, and its keys. Raises `InUse`."""
-        theirs = select(_key.id).where(_key.workspace_id == workspace_id)
+        theirs, usage = select(_key.id).where(_key.workspace_id == workspace_id), database.key_usage
         async with self._changing("workspace.remove", workspace=workspace_id) as connection:
             found = await connection.execute(_WORKSPACES.where(_workspace.id == workspace_id))
             row = _found(found, "workspace", workspace_id)
             if row.accounts or row.webhooks:
-                raise port.InUse(
-                    f"Workspace {workspace_id!r} has {row.accounts} accounts and {row.webhooks} webhooks, whose data "
-                    "would have no owner."
-                )
-            await connection.execute(delete(database.key_uses).where(database.key_uses.c.key_id.in_(theirs)))
-            shared = database.key_usage.c.key_id == shared_by(workspace_id)
-            await connection.execute(delete(database.key_usage).where(shared | database.key_usage.c.key_id.in_(theirs)))
+                has = f"Workspace {workspace_id!r} has {row.accounts} accounts and {row.webhooks} webhooks"
+                raise port.InUse(f"{has}, whose data would have no owner.")
+            await connection.execute(delete(_uses).where(_uses.c.key_id.in_(theirs)))
+            shared = usage.c.key_id == shared_by(workspace_id)
+            await connection.execute(delete(usage).where(shared | usage.c.key_id.in_(theirs)))
             await connection.execute(delete(database.api_keys).where(_key.workspace_id == workspace_id))
             await connection.execute(delete(database.workspaces).where(_workspace.id == workspace_id))
 
     async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
         """A new key and its token, which is shown only here and stored nowhere."""
-        key = ApiKey(port.new_key_id(), workspace_id, test, **terms)
+        key = ApiKey(f"key_{token_hex(6)}", workspace_id, test, **terms)
         token = port.new_token(await shared_key(self._engine, "token-key"), test=test)
         whole = {**terms, "scopes": key.scopes, "networks": key.networks}
         new = insert_into(self._engine, database.api_keys).values(
@@ -116,8 +112,7 @@ class TenancyAdmin:
         async with self._changing("key.change", target=key_id, **_texts(terms)) as connection:
             row = _found(await connection.execute(known.with_for_update(of=database.api_keys)), "key", key_id)
             was = _known(row).key
-            before = _texts({name: getattr(was, name) for name in terms})
-            tell(workspace=was.workspace_id, details={"was": before})
+            tell(workspace=was.workspace_id, details={"was": _texts({name: getattr(was, name) for name in terms})})
             if values:
                 await connection.execute(update(database.api_keys).where(_key.id == key_id).values(values))
                 row = (await connection.execute(known)).one()
@@ -150,18 +145,17 @@ class TenancyAdmin:
     async def change_account(self, was: Account, account: Account) -> None:
         """Writes what differs between `was`, as it was read, and `account`; leaves what others changed since then. Raises
         `ChangedMeanwhile` if that is one of these fields, or the address or credential, which belong together."""
-        changed = {each.name for each in fields(Account) if getattr(was, each.name) != getattr(account, each.name)}
         own = and_(_account.id == account.id, _account.workspace_id == account.workspace_id)
         async with self._changing("account.change", **_about(account), changed=_changed(was, account)) as connection:
             row = await connection.execute(select(*ACCOUNT).where(own).with_for_update())
             present = account_of(_found(row, "account", account.id))
-            if any(getattr(present, name) != getattr(was, name) for name in changed | {"base_url", "credential"}):
+            values = {name: each for name, each in asdict(account).items() if each != getattr(was, name)}
+            if any(getattr(present, name) != getattr(was, name) for name in {*values, "base_url", "credential"}):
                 raise port.ChangedMeanwhile(
                     f"Another operator changed account {account.id!r} at the same moment, so this change was not made. Check the "
                     "account, and repeat the change if it is still needed."
                 )
-            if changed:
-                values = {name: getattr(account, name) for name in changed}
+            if values:
                 await connection.execute(update(database.integration_accounts).where(own).values(values))
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]:
@@ -180,17 +174,14 @@ class TenancyAdmin:
 
     async def forget_grants(self, account_id: str, *, but: str) -> None:
         """Forget the grants of every credential of the account but the one with the digest `but`."""
-        forgotten = delete(database.grants).where(
-            database.grants.c.account_id == account_id, database.grants.c.credential != but
-        )
+        grant = database.grants.c
         async with self._changing("account.forget_grants", target=account_id) as connection:
-            await connection.execute(forgotten)
-
-    # --- how long each workspace keeps its guests' data ---
+            theirs = delete(database.grants).where(grant.account_id == account_id, grant.credential != but)
+            await connection.execute(theirs)
 
     async def policies(self, workspace_id: str | None = None) -> Sequence[port.RetentionPolicy]:
         """The policies of one workspace or all, ordered by id. Raises `NotKnown`."""
-        wanted = _of(workspace_id, select(_workspace.id, *_DAYS).order_by(_workspace.id), _workspace.id)
+        wanted = _of(workspace_id, _POLICIES.order_by(_workspace.id), _workspace.id)
         found = [port.RetentionPolicy(*row) for row in await read(self._engine, wanted)]
         if workspace_id is not None and not found:
             raise NotKnown(f"There is no workspace {workspace_id!r}.")
@@ -199,12 +190,12 @@ class TenancyAdmin:
     async def set_policy(self, workspace_id: str, **days: int | None) -> port.RetentionPolicy:
         """Sets these fields of the policy; returns it whole."""
         of_it = update(database.workspaces).where(_workspace.id == workspace_id).values(days)
-        before = select(_workspace.id, *_DAYS).where(_workspace.id == workspace_id).with_for_update()
+        policy = _POLICIES.where(_workspace.id == workspace_id)
         async with self._changing("retention.set", workspace=workspace_id, **days) as connection:
-            was = _found(await connection.execute(before), "workspace", workspace_id)
+            was = _found(await connection.execute(policy.with_for_update()), "workspace", workspace_id)
             tell(details={"was": {name: was._mapping[name] for name in days}})
-            row = (await connection.execute(of_it.returning(_workspace.id, *_DAYS))).one()
-        return port.RetentionPolicy(*row)
+            await connection.execute(of_it)
+            return port.RetentionPolicy(*(await connection.execute(policy)).one())
 
     async def account_workspaces(self) -> dict[str, str]:
         wanted = select(_account.id, _account.workspace_id)
@@ -231,24 +222,24 @@ def _about(account: Account) -> dict[str, str]:
 
 
 def _known(row: Row[Any]) -> KnownKey:
-    moments = (None if each is None else in_utc(each) for each in (row.revoked_at, row.used_at))
-    return KnownKey(replace(key_of(row), name=row.name), in_utc(row.created_at), *moments)
+    return KnownKey(
+        replace(key_of(row), name=row.name), in_utc(row.created_at), in_utc(row.revoked_at), in_utc(row.used_at)
+    )
 
 
 _WRITTEN: Final[Mapping[str, Callable[[Any], str]]] = {
     "limit": str,
     "scopes": port.write_scopes,
     "expires_at": iso,
-    "networks": port.write_networks,
+    "networks": lambda networks: " ".join(map(str, networks)),
     "name": str,
 }
-_AUDITED_AS: Final = {"limit": "rate", "expires_at": "expires", "networks": "from"}
 
 
 def _texts(terms: Mapping[str, Any]) -> dict[str, str | None]:
-    return {
-        _AUDITED_AS.get(name, name): None if value is None else _WRITTEN[name](value) for name, value in terms.items()
-    }
+    """The terms as they are audited."""
+    names = {"limit": "rate", "expires_at": "expires", "networks": "from"}
+    return {names.get(name, name): None if each is None else _WRITTEN[name](each) for name, each in terms.items()}
 
 
 def _columns(terms: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,8 +248,7 @@ def _columns(terms: Mapping[str, Any]) -> dict[str, Any]:
         columns[name] = _WRITTEN[name](columns[name])
     if "limit" in terms:
         limit: RateLimit | None = terms["limit"]
-        columns["limit_requests"] = None if limit is None else limit.requests
-        columns["limit_seconds"] = None if limit is None else limit.seconds
+        columns |= {"limit_requests": limit and limit.requests, "limit_seconds": limit and limit.seconds}
     return columns
 
 
@@ -274,11 +264,9 @@ def _changed(before: Account, after: Account) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     for each in fields(Account):
         old, new = getattr(before, each.name), getattr(after, each.name)
-        if old == new:
-            continue
-        if each.name == "options":
+        if old != new and each.name == "options":
             changed |= {f"options.{name}": "changed" for name in {*old, *new} if old.get(name) != new.get(name)}
-        else:
+        elif old != new:
             changed[each.name] = {"from": old, "to": new} if each.name in _SHOWN else "changed"
     return changed
 

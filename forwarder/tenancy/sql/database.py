@@ -5,7 +5,7 @@ Here, and nowhere else in tenancy, drivers' errors become `TenancyUnavailable`."
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC
 from secrets import token_hex
 from typing import Any, Literal
 
@@ -22,12 +22,24 @@ from forwarder.tenancy.port import TenancyUnavailable
 metadata = sa.MetaData()
 _MOMENT = sa.DateTime(timezone=True)
 _DOCUMENT = sa.JSON().with_variant(JSONB(), "postgresql")
-_LIST = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+_KINDS: Mapping[str, Any] = {
+    "text": sa.Text,
+    "integer": sa.Integer,
+    "bigint": sa.BigInteger,
+    "double": sa.Double,
+    "boolean": sa.Boolean,
+    "moment": _MOMENT,
+    "texts": sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql"),
+}
 
 
-def _columns(kind: Any, names: str) -> list[sa.Column[Any]]:
-    """A column for each name; those with a question mark may be null."""
-    return [sa.Column(name.removesuffix("?"), kind, nullable=name.endswith("?")) for name in names.split()]
+def _table(name: str, *columns: sa.schema.SchemaItem, **kinds: str) -> sa.Table:
+    """`kinds`: names of columns by `_KINDS`; those with a question mark may be null, those with an exclamation mark are the key."""
+    named = ((kind, each.rstrip("?!"), each[-1]) for kind, names in kinds.items() for each in names.split())
+    simple = (
+        sa.Column(each, _KINDS[kind], nullable=mark == "?", primary_key=mark == "!") for kind, each, mark in named
+    )
+    return sa.Table(name, metadata, *columns, *simple)
 
 
 def _with_default(name: str, kind: Any, default: str) -> sa.Column[Any]:
@@ -42,141 +54,98 @@ def _of_workspace() -> sa.Column[Any]:
     return sa.Column("workspace_id", sa.Text, sa.ForeignKey("workspaces.id"), nullable=False)
 
 
-workspaces = sa.Table(
+workspaces = _table(
     "workspaces",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
     _created_at(),
-    *_columns(sa.Integer, "reservation_days? delivery_days? dead_letter_days? limit_requests? limit_seconds?"),
+    text="id!",
+    integer="reservation_days? delivery_days? dead_letter_days? limit_requests? limit_seconds?",
 )
 """The days are those of `RetentionPolicy`; the limit is the one that the workspace's keys share."""
 
-api_keys = sa.Table(
+api_keys = _table(
     "api_keys",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
     _of_workspace(),
     sa.Column("token_hash", sa.Text, nullable=False, unique=True),
     _created_at(),
-    *_columns(_MOMENT, "revoked_at?"),
     _with_default("test", sa.Boolean, "false"),
-    *_columns(sa.Integer, "limit_requests? limit_seconds?"),
-    *_columns(sa.Text, "scopes"),
-    *_columns(_MOMENT, "expires_at?"),
     _with_default("networks", sa.Text, "''"),
-    *_columns(sa.Text, "name?"),
+    text="id! scopes name?",
+    integer="limit_requests? limit_seconds?",
+    moment="revoked_at? expires_at?",
 )
 """Only the SHA-256 of a token is stored; with 32 random bytes, no slower hash is needed. `test` is for operators; a caller's mode
 is read from the token itself. Both columns of a limit are set, or neither. `scopes` and `networks` are separated by spaces; no
 network means anywhere."""
 
-key_uses = sa.Table("key_uses", metadata, sa.Column("key_id", sa.Text, primary_key=True), *_columns(_MOMENT, "used_at"))
+key_uses = _table("key_uses", text="key_id!", moment="used_at")
 """When a key was last used, to the minute. A separate table, so that the stages that write it need no privilege to change keys."""
 
-key_usage = sa.Table(
-    "key_usage",
-    metadata,
-    sa.Column("key_id", sa.Text, primary_key=True),
-    *_columns(sa.Double, "used"),
-    *_columns(sa.Integer, "window_seconds"),
-    *_columns(sa.Double, "counted_at"),
-)
+key_usage = _table("key_usage", text="key_id!", double="used counted_at", integer="window_seconds")
 """The share of a key's quota that was used at `counted_at` (seconds since 1970, by the database's clock) by all processes
 together. A whole quota comes back in `window_seconds`. A workspace's quota is under `workspace:` and its id."""
 
-integration_accounts = sa.Table(
+integration_accounts = _table(
     "integration_accounts",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
     _of_workspace(),
-    *_columns(sa.Text, "kind base_url credential"),
-    *_columns(sa.Integer, "concurrency"),
-    *_columns(sa.Double, "rate_per_second?"),
-    *_columns(sa.Integer, "deadline_seconds"),
-    *_columns(sa.Boolean, "paused"),
     _with_default("options", _DOCUMENT, "'{}'"),
     _with_default("duplicate_window_seconds", sa.Integer, "300"),
     _with_default("similar", sa.Text, "'allow'"),
     _with_default("skipped_checks", _DOCUMENT, "'[]'"),
-    *_columns(sa.Text, "authorities? client_certificate? client_key?"),
-    *_columns(sa.Double, "settles_seconds?"),
-    *_columns(_MOMENT, "same_pms_before?"),
     _created_at(),
+    text="id! kind base_url credential authorities? client_certificate? client_key?",
+    integer="concurrency deadline_seconds",
+    double="rate_per_second? settles_seconds?",
+    boolean="paused",
+    moment="same_pms_before?",
 )
 """`credential` and `client_key` are sealed."""
 
-grants = sa.Table(
-    "grants",
-    metadata,
-    sa.Column("account_id", sa.Text, primary_key=True),
-    sa.Column("credential", sa.Text, primary_key=True),
-    *_columns(sa.BigInteger, "version"),
-    *_columns(sa.Text, "claim? content?"),
-)
+grants = _table("grants", text="account_id! credential! claim? content?", bigint="version")
 """Grants of authorization servers. `credential`: a digest of the credential used to obtain it; `version` counts renewals; `claim`:
 the process that is renewing it; `content` is sealed, null before the first grant."""
 
-webhook_endpoints = sa.Table(
+webhook_endpoints = _table(
     "webhook_endpoints",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
     _of_workspace(),
-    *_columns(sa.Text, "url"),
-    *_columns(_LIST, "types?"),
-    *_columns(sa.Text, "description"),
-    *_columns(sa.Boolean, "enabled"),
-    *_columns(sa.Text, "disabled_reason?"),
-    *_columns(_MOMENT, "disabled_at?"),
-    *_columns(sa.Text, "secret previous_secret?"),
-    *_columns(_MOMENT, "previous_until? created_at"),
-    *_columns(_LIST, "account_ids? property_ids? header_names?"),
-    *_columns(sa.Text, "headers?"),
     _with_default("asymmetric", sa.Boolean, "false"),
     sa.Index("webhook_endpoints_workspace", "workspace_id"),
+    text="id! url description disabled_reason? secret previous_secret? headers?",
+    texts="types? account_ids? property_ids? header_names?",
+    boolean="enabled",
+    moment="disabled_at? previous_until? created_at",
 )
 """Customers' webhook endpoints. Both secrets and `headers` are sealed; `types`, `account_ids` and `property_ids` null mean all."""
 
-webhook_secrets = sa.Table(
+webhook_secrets = _table(
     "webhook_secrets",
-    metadata,
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("webhook_endpoints.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("secret", sa.Text, primary_key=True),
-    *_columns(_MOMENT, "until"),
+    text="secret!",
+    moment="until",
 )
 """An endpoint's sealed secrets older than the previous one, and until when each of them signs."""
 
-secrets = sa.Table(
+secrets = _table(
     "secrets",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    *_columns(sa.Text, "state verify_key accounts_key webhooks_key signature"),
     _created_at(),
-    *_columns(_MOMENT, "activated_at?"),
+    text="id! state verify_key accounts_key webhooks_key signature",
+    moment="activated_at?",
 )
 """The secrets that this deployment knows: their public keys in hexadecimal, which each has signed, and a `SecretState`."""
 _ACTIVE = sa.text("state = 'active'")
 sa.Index("secrets_active", secrets.c.state, unique=True, postgresql_where=_ACTIVE, sqlite_where=_ACTIVE)
 
-sealing_keys = sa.Table(
+sealing_keys = _table(
     "sealing_keys",
-    metadata,
-    sa.Column("key_id", sa.Text, primary_key=True),
-    *_columns(sa.Text, "public_key"),
     sa.Column("not_before", sa.BigInteger, nullable=False, unique=True),
-    *_columns(sa.BigInteger, "not_after"),
-    *_columns(sa.Text, "secret_id verify_key signature private_key ends?"),
+    text="key_id! public_key secret_id verify_key signature private_key ends?",
+    bigint="not_after",
 )
 """Short-lived keys that cards are sealed to on the topic, from `not_before` until `not_after` (seconds since 1970). `private_key`
 is wrapped by the secret; deleting the row destroys it. `ends`: the end offsets of the topic's partitions after `not_after` (JSON):
 once the workers have committed these, the key is no longer needed. Exclude this table from backups."""
 
-deployment_secrets = sa.Table(
-    "deployment_secrets", metadata, sa.Column("name", sa.Text, primary_key=True), *_columns(sa.Text, "value")
-)
+deployment_secrets = _table("deployment_secrets", text="name! value")
 """Generated secrets that all processes of a deployment share, in hexadecimal; not configured."""
-_LIMIT_SECONDS = 15.0
-_WRONG_VALUES = ("21", "22", "23")
-"""The SQLSTATE classes for wrong values. All others say that the database cannot do our work now, be it for want of a privilege."""
 
 
 @asynccontextmanager
@@ -187,16 +156,19 @@ async def transaction(engine: AsyncEngine, *, writes: bool, enlists: bool = True
     if not writes:
         engine = engine.execution_options(postgresql_readonly=True)
     try:
-        async with asyncio.timeout(_LIMIT_SECONDS), engine.begin() as connection:
+        async with asyncio.timeout(15), engine.begin() as connection:
             yield connection
             if enlisted is not None:
                 await enlisted.write(connection)
     except (PoolExhausted, OSError) as error:  # OSError is also every TimeoutError and ConnectionError
         raise TenancyUnavailable(_described(error)) from error
     except DBAPIError as error:
+        # The classes for wrong values. All others say that the database cannot do our work now, be it for want of a privilege.
         sqlstate: str = getattr(error.orig, "sqlstate", None) or ""
-        ours = sqlstate.startswith(_WRONG_VALUES) or (
-            not sqlstate and isinstance(error, IntegrityError | ProgrammingError)
+        ours = (
+            sqlstate.startswith(("21", "22", "23"))
+            if sqlstate
+            else isinstance(error, IntegrityError | ProgrammingError)
         )
         if ours and not error.connection_invalidated:
             raise
@@ -211,14 +183,20 @@ async def read(engine: AsyncEngine, statement: sa.Executable) -> Sequence[sa.Row
         return (await connection.execute(statement)).all()
 
 
+async def write(engine: AsyncEngine, statement: sa.Executable, rows: Any = None) -> int:
+    """How many rows one statement changed, in a transaction of its own. Raises `TenancyUnavailable`."""
+    async with transaction(engine, writes=True) as connection:
+        return (await connection.execute(statement, rows)).rowcount
+
+
 def insert_into(engine: AsyncEngine, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
     """An INSERT that can say ON CONFLICT."""
     return postgresql.insert(table) if engine.dialect.name == "postgresql" else sqlite.insert(table)
 
 
-def in_utc(moment: datetime) -> datetime:
-    """Adds the time zone, which SQLite does not store."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+def in_utc(moment: Any) -> Any:
+    """Adds the time zone, which SQLite does not store, to a moment or None."""
+    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _described(error: BaseException) -> str:

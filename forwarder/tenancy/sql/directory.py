@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import ColumnElement, Double, Row, Select, bindparam, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -18,7 +18,7 @@ from forwarder.tenancy import port
 from forwarder.tenancy.limits import Consumption
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql import database
-from forwarder.tenancy.sql.database import in_utc, insert_into, shared_key, transaction
+from forwarder.tenancy.sql.database import in_utc, insert_into, shared_key, transaction, write
 
 V = TypeVar("V")
 
@@ -53,8 +53,7 @@ class LookupCache(Generic[V]):
     async def get(self, key: str) -> V | None:
         """The value, or None if there is none. Raises `TenancyUnavailable` if it is not cached and cannot be looked up."""
         now = self._clock.monotonic()
-        known = self._known.get(key)
-        if known is not None:
+        if (known := self._known.get(key)) is not None:
             value, fresh_until = known
             return value if now < max(fresh_until, self._away_until) else await self._refreshed(key, value)
         if now < self._absent.get(key, float("-inf")):
@@ -79,8 +78,7 @@ class LookupCache(Generic[V]):
             return value
 
     def _start(self, key: str) -> asyncio.Task[V | None]:
-        look_up = self._under_way.get(key)
-        if look_up is None:
+        if (look_up := self._under_way.get(key)) is None:
             # A separate task: the first caller may be cancelled while others still wait.
             look_up = self._under_way[key] = detached(self._run(key))
             # A failure that no caller waits for is retrieved, so that asyncio does not report it.
@@ -116,32 +114,20 @@ ACCOUNT = tuple(database.integration_accounts.c[field.name] for field in fields(
 """The columns of an `Account`."""
 _FOR_PUSHES = "credential authorities client_certificate client_key settles_seconds same_pms_before".split()
 """The columns that only pushes need; the other stages' database roles may not read them."""
-_SERVED = tuple(column for column in ACCOUNT if column.name not in _FOR_PUSHES)
-_UNREAD = {
-    database.api_keys.c.token_hash,
-    database.api_keys.c.revoked_at,
-    database.api_keys.c.created_at,
-    database.api_keys.c.name,
-}
-KEY = tuple(column for column in database.api_keys.c if column not in _UNREAD)
-"""The columns of an `ApiKey`."""
-_SHARED = (
-    database.workspaces.c.limit_requests.label("shared_requests"),
-    database.workspaces.c.limit_seconds.label("shared_seconds"),
-)
+_PUSHED_ACCOUNT = select(*ACCOUNT).where(database.integration_accounts.c.id == bindparam("wanted"))
+_SERVED_ACCOUNT = _PUSHED_ACCOUNT.with_only_columns(*(each for each in ACCOUNT if each.name not in _FOR_PUSHES))
+_key, _workspace = database.api_keys.c, database.workspaces.c
 _KEY = (
-    select(*KEY, *_SHARED)
-    .join(database.workspaces, database.workspaces.c.id == database.api_keys.c.workspace_id)
-    .where(database.api_keys.c.token_hash == bindparam("wanted"), database.api_keys.c.revoked_at.is_(None))
+    select(*(column for column in _key if column.name not in {"token_hash", "revoked_at", "created_at", "name"}))
+    .add_columns(_workspace.limit_requests.label("shared_requests"), _workspace.limit_seconds.label("shared_seconds"))
+    .join(database.workspaces, _workspace.id == _key.workspace_id)
+    .where(_key.token_hash == bindparam("wanted"), _key.revoked_at.is_(None))
 )
-_OF_ID = database.integration_accounts.c.id == bindparam("wanted")
-_SERVED_ACCOUNT = select(*_SERVED).where(_OF_ID)
-_PUSHED_ACCOUNT = select(*ACCOUNT).where(_OF_ID)
 
 
 class SqlDirectory:
-    """`Directory` on PostgreSQL or SQLite. Tokens are cached by their hash. `shadow` makes an account's shadow, which has no
-    row; without it there are none. `for_pushes`: whether accounts include the fields that only pushes need, such as credentials."""
+    """`Directory`. Tokens are cached by their hash. `shadow` makes an account's shadow, which has no row; without it there are
+    none. `for_pushes`: whether accounts include the fields that only pushes need, such as credentials."""
 
     def __init__(
         self,
@@ -152,12 +138,11 @@ class SqlDirectory:
         *,
         for_pushes: bool = False,
     ) -> None:
-        self._engine, self._clock = engine, clock
+        self._engine, self._shadow, times = engine, shadow, times or CacheTimes()
         self._account = _PUSHED_ACCOUNT if for_pushes else _SERVED_ACCOUNT
-        self._shadow = shadow
         self._token_key: bytes | None = None
-        self._keys = LookupCache(self._find_key, clock, times or CacheTimes())
-        self._accounts = LookupCache(self._find_account, clock, times or CacheTimes())
+        self._keys = LookupCache(self._find_key, clock, times)
+        self._accounts = LookupCache(self._find_account, clock, times)
 
     async def key(self, token: str) -> ApiKey | None:
         if self._token_key is None:
@@ -189,10 +174,9 @@ class SqlDirectory:
             return account_of(row)
         return None if self._shadow is None else self._shadow(account_of(row))
 
-    async def _find(self, statement: Select[Any], wanted: str) -> Row[Any] | None:
+    async def _find(self, statement: Select[Any], wanted: str) -> Any:
         async with transaction(self._engine, writes=False) as connection:
-            answer = await connection.execute(statement, {"wanted": wanted})
-            return cast("Row[Any] | None", answer.one_or_none())
+            return (await connection.execute(statement, {"wanted": wanted})).one_or_none()
 
 
 def limit_of(row: Row[Any]) -> RateLimit | None:
@@ -201,39 +185,28 @@ def limit_of(row: Row[Any]) -> RateLimit | None:
 
 
 def key_of(row: Row[Any]) -> ApiKey:
-    """The key in a row with the columns `KEY`."""
-    return ApiKey(
-        row.id,
-        row.workspace_id,
-        row.test,
-        limit_of(row),
-        port.read_scopes(row.scopes.split()),
-        None if row.expires_at is None else in_utc(row.expires_at),
-        port.read_networks(row.networks.split()),
-    )
+    """The key in a row of it."""
+    scopes, networks = port.read_scopes(row.scopes.split()), port.read_networks(row.networks.split())
+    return ApiKey(row.id, row.workspace_id, row.test, limit_of(row), scopes, in_utc(row.expires_at), networks)
 
 
 def account_of(row: Row[Any]) -> Account:
     """The account in a row of the columns `ACCOUNT`, or some of them."""
     account = Account(**row._asdict())
-    same_before = account.same_pms_before and in_utc(account.same_pms_before)
+    same_before = in_utc(account.same_pms_before)
     return replace(account, skipped_checks=tuple(account.skipped_checks), same_pms_before=same_before)
 
 
-Now = Callable[[], ColumnElement[float]]
-"""An expression for the time in seconds, without parameters, so that one statement can take many rows."""
-
-# Seconds since 1970. SQLite counts in Julian days.
+# Seconds since 1970, without parameters, so that one statement can take many rows. SQLite counts in Julian days.
 _POSTGRESQL_TIME: ColumnElement[float] = literal_column("CAST(extract(epoch FROM now()) AS DOUBLE PRECISION)", Double())
 _SQLITE_TIME: ColumnElement[float] = literal_column("((julianday('now') - 2440587.5) * 86400.0)", Double())
-_RESOLUTION: Final = timedelta(seconds=60)
 
 
 class SqlUsage:
     """The usage of keys by all processes: one statement per exchange. By the database's time, so that the processes' clocks need
     not agree; only differences matter, and a negative one, after that clock was set back, counts as zero."""
 
-    def __init__(self, engine: AsyncEngine, now: Now | None = None) -> None:
+    def __init__(self, engine: AsyncEngine, now: Callable[[], ColumnElement[float]] | None = None) -> None:
         self._engine = engine
         self._postgresql = engine.dialect.name == "postgresql"
         self._now = now or (lambda: _POSTGRESQL_TIME if self._postgresql else _SQLITE_TIME)
@@ -241,11 +214,9 @@ class SqlUsage:
     async def add(self, consumed: Sequence[Consumption]) -> Mapping[str, float]:
         """Counts `consumed`, one per key; returns the used share of each key's quota, more than 1.0 if too many calls were
         admitted. Raises `TenancyUnavailable`: it was not counted, or may not have been."""
-        # In one order, lest two processes wait for each other's rows.
         rows = [
-            {"key": one.key_id, "share": one.share, "age": one.age, "seconds": one.seconds}
-            for one in sorted(consumed, key=lambda one: one.key_id)
-        ]
+            one._asdict() for one in sorted(consumed)
+        ]  # in one order, lest two processes wait for each other's rows
         async with transaction(self._engine, writes=True) as connection:
             used = await connection.execute(self._statement(self._now()), rows)
             return {row.key_id: row.used for row in used}
@@ -262,13 +233,10 @@ class SqlUsage:
         )
         left = row.used - self._larger(now - row.counted_at, 0.0) / new.excluded.window_seconds
         empty = (new.excluded.counted_at - now) / new.excluded.window_seconds
+        used = self._larger(left, empty) + new.excluded.used
         counted = new.on_conflict_do_update(
             index_elements=["key_id"],
-            set_={
-                "used": self._larger(left, empty) + new.excluded.used,
-                "window_seconds": new.excluded.window_seconds,
-                "counted_at": now,
-            },
+            set_={"used": used, "window_seconds": new.excluded.window_seconds, "counted_at": now},
         )
         return counted.returning(row.key_id, (row.used - (now - row.counted_at) / row.window_seconds).label("used"))
 
@@ -291,6 +259,5 @@ class SqlKeyUses:
             where=database.key_uses.c.used_at <= bindparam("earlier"),
         )
         # In one order, lest two processes wait for each other's rows.
-        rows = [{"key": key_id, "at": at, "earlier": at - _RESOLUTION} for key_id in sorted(key_ids)]
-        async with transaction(self._engine, writes=True) as connection:
-            await connection.execute(newer, rows)
+        rows = [{"key": key_id, "at": at, "earlier": at - timedelta(minutes=1)} for key_id in sorted(key_ids)]
+        await write(self._engine, newer, rows)

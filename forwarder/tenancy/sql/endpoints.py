@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.tenancy import port
 from forwarder.tenancy.port import Disabled, Endpoint, PreviousSecret
-from forwarder.tenancy.sql.database import in_utc, integration_accounts, transaction, webhook_secrets, workspaces
+from forwarder.tenancy.sql.database import in_utc, integration_accounts, transaction, webhook_secrets, workspaces, write
 from forwarder.tenancy.sql.database import webhook_endpoints as table
 
 _row, _earlier = table.c, webhook_secrets.c
@@ -36,18 +36,14 @@ class Endpoints:
 
     async def endpoint(self, endpoint_id: str) -> Endpoint | None:
         # PostgreSQL texts cannot contain this character, so there is no such endpoint; a query would raise an error.
-        if "\0" in endpoint_id:
-            return None
-        found = await self._all(select(*_ENDPOINT).where(_row.id == endpoint_id))
+        found = () if "\0" in endpoint_id else await self._all(select(*_ENDPOINT).where(_row.id == endpoint_id))
         return found[0] if found else None
 
     async def disable(self, endpoint_id: str, reason: Disabled, *, now: datetime, url: str | None = None) -> bool:
         """Stop posting to it. False where it was disabled already, is unknown, or has another address than `url`, if given."""
         values = {"enabled": False, "disabled_reason": reason.value, "disabled_at": now}
         disabled = update(table).where(_row.id == endpoint_id, _row.enabled).values(values)
-        disabled = disabled if url is None else disabled.where(_row.url == url)
-        async with transaction(self._engine, writes=True) as connection:
-            return (await connection.execute(disabled)).rowcount == 1
+        return await write(self._engine, disabled if url is None else disabled.where(_row.url == url)) == 1
 
     async def add(self, endpoint: Endpoint) -> None:
         """Raises `NotKnown` (no such workspace), `TooManyEndpoints`, `UnknownAccount`."""
@@ -60,8 +56,7 @@ class Endpoints:
             if (await connection.execute(count)).scalar_one() >= port.MAX_ENDPOINTS:
                 raise port.TooManyEndpoints(f"A workspace has at most {port.MAX_ENDPOINTS} endpoints.")
             await _require_accounts(connection, endpoint)
-            values = asdict(endpoint)
-            del values["previous"]
+            values = {name: value for name, value in asdict(endpoint).items() if name != "previous"}
             await connection.execute(insert(table).values(values))
 
     async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:
@@ -79,8 +74,8 @@ class Endpoints:
             return await _changed(connection, endpoint.id, endpoint.terms)
 
     async def enable(self, endpoint_id: str) -> Endpoint | None:
-        values = {"enabled": True, "disabled_reason": null(), "disabled_at": null()}
         async with transaction(self._engine, writes=True) as connection:
+            values = {"enabled": True, "disabled_reason": null(), "disabled_at": null()}
             return await _changed(connection, endpoint_id, values)
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
@@ -89,11 +84,8 @@ class Endpoints:
         earlier = _earlier.endpoint_id == endpoint_id
         longest = select(_earlier.secret).where(earlier).order_by(_earlier.until.desc(), _earlier.secret)
         async with transaction(self._engine, writes=True) as connection:
-            found = await connection.execute(
-                select(_row.secret, *_PREVIOUS).where(_row.id == endpoint_id).with_for_update()
-            )
-            was = found.one_or_none()
-            if was is None:
+            present = select(_row.secret, *_PREVIOUS).where(_row.id == endpoint_id).with_for_update()
+            if (was := (await connection.execute(present)).one_or_none()) is None:
                 return None
             kept: Sequence[str] = ()
             if previous_until is not None and was.previous_secret is not None:
@@ -106,8 +98,7 @@ class Endpoints:
             return await _changed(connection, endpoint_id, values)
 
     async def remove(self, endpoint_id: str) -> bool:
-        async with transaction(self._engine, writes=True) as connection:
-            return (await connection.execute(delete(table).where(_row.id == endpoint_id))).rowcount == 1
+        return await write(self._engine, delete(table).where(_row.id == endpoint_id)) == 1
 
     async def _all(self, wanted: Select[Any]) -> Sequence[Endpoint]:
         async with transaction(self._engine, writes=False) as connection:
@@ -119,8 +110,7 @@ async def _require_accounts(connection: AsyncConnection, endpoint: Endpoint) -> 
         return
     account = integration_accounts.c
     own = select(account.id).where(account.workspace_id == endpoint.workspace_id, account.id.in_(endpoint.account_ids))
-    unknown = set(endpoint.account_ids).difference(await connection.scalars(own))
-    if unknown:
+    if unknown := set(endpoint.account_ids).difference(await connection.scalars(own)):
         raise port.UnknownAccount(f"names {min(unknown)!r}, which is not an integration account of the workspace")
 
 
@@ -143,7 +133,7 @@ async def _endpoints_of(connection: AsyncConnection, rows: Sequence[RowMapping])
     for row in rows:
         kept = {name: value for name, value in row.items() if not name.startswith("previous_")}
         for name in ("disabled_at", "created_at"):
-            kept[name] = kept[name] and in_utc(kept[name])
+            kept[name] = in_utc(kept[name])
         for name in ("types", "account_ids", "property_ids", "header_names"):
             kept[name] = None if kept[name] is None else tuple(kept[name])
         longest_first = sorted(previous.get(row["id"], ()), key=lambda each: each.until, reverse=True)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
-from sqlalchemy import Column, ColumnElement, Executable, and_, delete, func, select, update
+from sqlalchemy import Column, ColumnElement, Executable, Update, and_, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy import sealing
@@ -18,7 +18,9 @@ from forwarder.tenancy.cards import SealingKey
 from forwarder.tenancy.port import Account, CannotOpen, NotKnown, Sealer, Unsealer
 from forwarder.tenancy.sealing import Keyring, KnownSecret, Secret, SecretState
 from forwarder.tenancy.sql import database
-from forwarder.tenancy.sql.database import in_utc, insert_into, read, transaction
+from forwarder.tenancy.sql.database import in_utc, insert_into, read, transaction, write
+
+_secret = database.secrets.c
 
 
 class NoSecretYet(LookupError):
@@ -32,13 +34,12 @@ class SqlSecrets:
         self._engine = engine
 
     async def known(self) -> Sequence[KnownSecret]:
-        found = select(database.secrets).order_by(database.secrets.c.created_at, database.secrets.c.id)
+        found = select(database.secrets).order_by(_secret.created_at, _secret.id)
         known = []
         for row in await read(self._engine, found):
             names = ("verify_key", "accounts_key", "webhooks_key", "signature")
             keys = sealing.PublicKeys(row.id, *(bytes.fromhex(getattr(row, name)) for name in names))
-            activated_at = None if row.activated_at is None else in_utc(row.activated_at)
-            known.append(KnownSecret(keys, SecretState(row.state), in_utc(row.created_at), activated_at))
+            known.append(KnownSecret(keys, SecretState(row.state), in_utc(row.created_at), in_utc(row.activated_at)))
         return known
 
     async def admit(self, held: Sequence[Secret], *, first: bool) -> Sequence[KnownSecret]:
@@ -58,25 +59,16 @@ class SqlSecrets:
     async def activate(self, secret_id: str) -> None:
         """Makes the secret the active one; the one before stays accepted. Raises `NotKnown` if it is not accepted."""
         async with transaction(self._engine, writes=True) as connection:
-            last = update(database.secrets).where(database.secrets.c.state == SecretState.ACTIVE.value)
+            last = update(database.secrets).where(_secret.state == SecretState.ACTIVE.value)
             await connection.execute(last.values(state=SecretState.ACCEPTED.value))
-            wanted = update(database.secrets).where(
-                database.secrets.c.id == secret_id, database.secrets.c.state == SecretState.ACCEPTED.value
-            )
-            done = await connection.execute(
-                wanted.values(state=SecretState.ACTIVE.value, activated_at=func.current_timestamp())
-            )
-            if not done.rowcount:
+            new = {"state": SecretState.ACTIVE.value, "activated_at": func.current_timestamp()}
+            if not (await connection.execute(_accepted(secret_id).values(new))).rowcount:
                 raise NotKnown(f"There is no accepted secret {secret_id!r}.")
 
     async def retire(self, secret_id: str) -> None:
         """Retires a secret that is no longer needed. Raises `NotKnown` if it is not accepted."""
-        retired = update(database.secrets).where(
-            database.secrets.c.id == secret_id, database.secrets.c.state == SecretState.ACCEPTED.value
-        )
-        async with transaction(self._engine, writes=True) as connection:
-            if not (await connection.execute(retired.values(state=SecretState.RETIRED.value))).rowcount:
-                raise NotKnown(f"There is no accepted secret {secret_id!r}.")
+        if not await write(self._engine, _accepted(secret_id).values(state=SecretState.RETIRED.value)):
+            raise NotKnown(f"There is no accepted secret {secret_id!r}.")
 
     async def trusted_keys(self, verify_keys: Collection[bytes]) -> sealing.PublicKeys:
         """The public keys that are sealed to now. Raises `NotTrusted`, `NoSecretYet`."""
@@ -98,12 +90,14 @@ class SqlSecrets:
             activated_at=func.current_timestamp() if state is SecretState.ACTIVE else None,
         )
         # If two register the first secret at once, the index of the active secret lets only one succeed.
-        async with transaction(self._engine, writes=True) as connection:
-            return bool((await connection.execute(new.on_conflict_do_nothing())).rowcount)
+        return bool(await write(self._engine, new.on_conflict_do_nothing()))
+
+
+def _accepted(secret_id: str) -> Update:
+    return update(database.secrets).where(_secret.id == secret_id, _secret.state == SecretState.ACCEPTED.value)
 
 
 _BATCH: Final = 200
-_KEY_ID_LENGTH: Final = 16
 
 
 class _Kept(NamedTuple):
@@ -120,13 +114,8 @@ def _bound(account_id: str, base_url: str, options: Mapping[str, Any]) -> str:
     return sealing.of_credential(Account(account_id, "", "", base_url, "", options=options))
 
 
-_account, _grant, _hook, _earlier = (
-    database.integration_accounts.c,
-    database.grants.c,
-    database.webhook_endpoints.c,
-    database.webhook_secrets.c,
-)
-_hook_secret = sealing.of_webhook_secret
+_account, _grant, _hook = database.integration_accounts.c, database.grants.c, database.webhook_endpoints.c
+_earlier, _hook_secret = database.webhook_secrets.c, sealing.of_webhook_secret
 
 _KEPT: Final = (
     _Kept("credentials", _account.credential, (_account.id, _account.base_url, _account.options), _bound),
@@ -148,7 +137,7 @@ class SqlSealed:
     async def counts(self) -> dict[str, Counter[str]]:
         found: dict[str, Counter[str]] = {}
         for kept in _KEPT:
-            key_id = func.substr(kept.column, 1, _KEY_ID_LENGTH)
+            key_id = func.substr(kept.column, 1, 16)  # its length
             texts = select(key_id.label("id"), func.count().label("texts")).where(kept.column.is_not(None))
             found[kept.name] = Counter({row.id: row.texts for row in await read(self._engine, texts.group_by(key_id))})
         return found
@@ -187,8 +176,6 @@ AHEAD: Final = timedelta(hours=48)
 MARGIN: Final = timedelta(minutes=15)
 """The minimum time that a key is kept after its hour: covers publishing, and the difference of clocks."""
 _row = database.sealing_keys.c
-_PUBLIC = (_row.key_id, _row.public_key, _row.not_before, _row.not_after, _row.verify_key, _row.signature)
-"""The columns that an ingress may read."""
 
 
 class SealingKeys:
@@ -206,35 +193,31 @@ class SealingKeys:
         missing = [_signed(self._keyring, sealing.KeyPair.new(), hour, hour + HOUR) for hour in new_hours]
         if missing:
             # If two publish at once, the first one's key of an hour is kept.
-            new = insert_into(self._engine, database.sealing_keys).on_conflict_do_nothing()
-            async with transaction(self._engine, writes=True) as connection:
-                await connection.execute(new, missing)
+            await write(
+                self._engine, insert_into(self._engine, database.sealing_keys).on_conflict_do_nothing(), missing
+            )
         return len(missing)
 
     async def private_key(self, key_id: str) -> bytes | None:
         """The private key; None if it was destroyed, or never existed. Raises `CannotOpen` if this process lacks its secret."""
         rows = await read(self._engine, select(_row.secret_id, _row.private_key).where(_row.key_id == key_id))
         wrapped = sealing.WrappedKey(rows[0].secret_id, rows[0].private_key) if rows else None
-        return wrapped and self._keyring.unwrap(wrapped, _purpose(key_id))
+        return wrapped and self._keyring.unwrap(wrapped, f"sealing-key {key_id}")
 
     async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
         """The expired keys, by id; and the end offsets of the partitions noted after their expiry, None if not noted yet."""
         wanted = select(_row.key_id, _row.ends).where(_row.not_after <= _seconds(now - MARGIN))
-        rows = await read(self._engine, wanted)
         return {
             row.key_id: None if row.ends is None else {int(each): end for each, end in from_json(row.ends).items()}
-            for row in rows
+            for row in await read(self._engine, wanted)
         }
 
     async def note_ends(self, key_ids: Collection[str], ends: Mapping[int, int]) -> None:
         noted = update(database.sealing_keys).where(_row.key_id.in_(key_ids), _row.ends.is_(None))
-        async with transaction(self._engine, writes=True) as connection:
-            await connection.execute(noted.values(ends=to_json(dict(ends)).decode()))
+        await write(self._engine, noted.values(ends=to_json(dict(ends)).decode()))
 
     async def destroy(self, key_ids: Collection[str]) -> None:
-        destroyed = delete(database.sealing_keys).where(_row.key_id.in_(key_ids))
-        async with transaction(self._engine, writes=True) as connection:
-            await connection.execute(destroyed)
+        await write(self._engine, delete(database.sealing_keys).where(_row.key_id.in_(key_ids)))
 
     async def counts(self) -> dict[str, Counter[str]]:
         wanted = select(_row.secret_id, func.count().label("wrapped")).group_by(_row.secret_id)
@@ -243,40 +226,34 @@ class SealingKeys:
     async def reseal(self, keyring: Keyring) -> dict[str, sealing.Resealed]:
         """Wraps and signs the keys of other secrets with the active one."""
         wanted = select(database.sealing_keys).where(_row.secret_id != keyring.active.id)
-        rows = await read(self._engine, wanted)
         moved = failed = 0
-        for row in rows:
+        for row in await read(self._engine, wanted):
             try:
-                key = keyring.unwrap(sealing.WrappedKey(row.secret_id, row.private_key), _purpose(row.key_id))
+                wrapped = sealing.WrappedKey(row.secret_id, row.private_key)
+                key = keyring.unwrap(wrapped, f"sealing-key {row.key_id}")
             except CannotOpen:
                 failed += 1
                 continue
             values = _signed(keyring, sealing.KeyPair.of(key), _moment(row.not_before), _moment(row.not_after))
             change = update(database.sealing_keys).where(_row.key_id == row.key_id, _row.private_key == row.private_key)
-            async with transaction(self._engine, writes=True) as connection:
-                moved += (await connection.execute(change.values(values))).rowcount
+            moved += await write(self._engine, change.values(values))
         return {"sealing keys": sealing.Resealed(moved, failed)}
 
 
 async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[SealingKey]:
     """The public halves to seal to from now on; whether they are trusted is the caller's to check. Raises `TenancyUnavailable`."""
-    wanted = select(*_PUBLIC).where(_row.not_after > _seconds(now - MARGIN)).order_by(_row.not_before)
-    return [
-        SealingKey(
-            row.key_id,
-            bytes.fromhex(row.public_key),
-            _moment(row.not_before),
-            _moment(row.not_after),
-            bytes.fromhex(row.verify_key),
-            bytes.fromhex(row.signature),
-        )
-        for row in await read(engine, wanted)
-    ]
+    public = select(_row.key_id, _row.public_key, _row.not_before, _row.not_after, _row.verify_key, _row.signature)
+    keys = []
+    for row in await read(engine, public.where(_row.not_after > _seconds(now - MARGIN)).order_by(_row.not_before)):
+        public_key, verify_key, signature = map(bytes.fromhex, (row.public_key, row.verify_key, row.signature))
+        from_until = _moment(row.not_before), _moment(row.not_after)
+        keys.append(SealingKey(row.key_id, public_key, *from_until, verify_key, signature))
+    return keys
 
 
 def _signed(keyring: Keyring, pair: sealing.KeyPair, not_before: datetime, not_after: datetime) -> dict[str, Any]:
     key = SealingKey.signed_by(keyring.active, pair, not_before, not_after)
-    wrapped = keyring.wrap(pair.private_key, _purpose(pair.key_id))
+    wrapped = keyring.wrap(pair.private_key, f"sealing-key {pair.key_id}")
     return {
         "key_id": key.key_id,
         "public_key": key.public_key.hex(),
@@ -287,10 +264,6 @@ def _signed(keyring: Keyring, pair: sealing.KeyPair, not_before: datetime, not_a
         "signature": key.signature.hex(),
         "private_key": wrapped.content,
     }
-
-
-def _purpose(key_id: str) -> str:
-    return f"sealing-key {key_id}"
 
 
 def _seconds(moment: datetime) -> int:
@@ -317,9 +290,7 @@ class SqlGrants:
         self._engine, self._sealer, self._unsealer = engine, sealer, unsealer
 
     async def read(self, account_id: str, credential: str) -> GrantRow | None:
-        wanted = select(database.grants.c.version, database.grants.c.claim, database.grants.c.content).where(
-            *_grant_of(account_id, credential)
-        )
+        wanted = select(_grant.version, _grant.claim, _grant.content).where(*_grant_of(account_id, credential))
         for row in await read(self._engine, wanted):
             bound_to = sealing.of_grant(account_id, credential)
             return GrantRow(row.version, row.claim, row.content and self._unsealer.open_text(row.content, bound_to))
@@ -332,31 +303,24 @@ class SqlGrants:
         first = insert_into(self._engine, database.grants).values(
             account_id=account_id, credential=credential, version=0, claim=claimant
         )
-        claimed: Executable = first.on_conflict_do_nothing().returning(database.grants.c.version)
+        claimed: Executable = first.on_conflict_do_nothing().returning(_grant.version)
         if seen is not None:
-            as_seen = (database.grants.c.version == seen, database.grants.c.claim.is_not_distinct_from(seen_claim))
-            changed = update(database.grants).where(*_grant_of(account_id, credential), *as_seen).values(claim=claimant)
-            claimed = changed.returning(database.grants.c.version)
+            as_seen = (_grant.version == seen, _grant.claim.is_not_distinct_from(seen_claim))
+            changed = update(database.grants).where(*_grant_of(account_id, credential), *as_seen)
+            claimed = changed.values(claim=claimant).returning(_grant.version)
         async with transaction(self._engine, writes=True) as connection:
             return cast("int | None", (await connection.execute(claimed)).scalar_one_or_none())
 
     async def store(self, account_id: str, credential: str, version: int, content: str) -> bool:
         """Replace `version` by `content` and end the claim; False where that version was replaced before."""
         sealed = self._sealer.seal_text(content, sealing.of_grant(account_id, credential))
-        stored = update(database.grants).where(*_grant_of(account_id, credential), database.grants.c.version == version)
-        async with transaction(self._engine, writes=True) as connection:
-            done = await connection.execute(stored.values(version=version + 1, claim=None, content=sealed))
-            return done.rowcount == 1
+        stored = update(database.grants).where(*_grant_of(account_id, credential), _grant.version == version)
+        return await write(self._engine, stored.values(version=version + 1, claim=None, content=sealed)) == 1
 
     async def release(self, account_id: str, credential: str, claimant: str) -> None:
-        released = (
-            update(database.grants)
-            .where(*_grant_of(account_id, credential), database.grants.c.claim == claimant)
-            .values(claim=None)
-        )
-        async with transaction(self._engine, writes=True) as connection:
-            await connection.execute(released)
+        released = update(database.grants).where(*_grant_of(account_id, credential), _grant.claim == claimant)
+        await write(self._engine, released.values(claim=None))
 
 
 def _grant_of(account_id: str, credential: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    return database.grants.c.account_id == account_id, database.grants.c.credential == credential
+    return _grant.account_id == account_id, _grant.credential == credential

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.http.conditional import NotModified, file_response
-from forwarder.http.messages import Response
+from forwarder.http.contract import file_response
+from forwarder.http.messages import NotModified, Response
 
 TEXT = b"<p>" + b"always the same words " * 200
 NAME = b"text/html"

@@ -581,7 +581,7 @@ async def _rate_limits(ten: Ten) -> None:
 async def _key_uses(ten: Ten) -> None:
     injected, clock, uses = ten.inject(SqlKeyUses, "used"), ManualClock(), KeyUses()
     for number in EVERY:
-        uses.note(_id(number))
+        uses.add(_id(number))
     running = write_uses(uses, SqlKeyUses(ten.engine), clock)
 
     def met() -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from starlette.types import Message
 
-from forwarder.http.conditional import NotModified, conditional_response, entity_tag, matches
+from forwarder.http.messages import NotModified, conditional_response, entity_tag, matches
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.port import Attempt

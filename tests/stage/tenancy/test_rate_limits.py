@@ -45,7 +45,7 @@ class ToldUsage(SqlUsage):
         self.told.append(consumed)
         if self.away:
             raise TenancyUnavailable("away")
-        return {one.key_id: self.used for one in consumed}
+        return {one.key: self.used for one in consumed}
 
 
 # --- the limit of a workspace ----------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ async def test_a_workspaces_limit_holds_for_keys_without_one() -> None:
     assert [each is not None and each.admitted for each in taken_by] == [True] * 10 + [False] * 2
     usage = ToldUsage()
     await limits.exchange(usage)
-    assert [(one.key_id, one.share) for one in usage.told[0]] == [("workspace:acme", 1.0)]
+    assert [(one.key, one.share) for one in usage.told[0]] == [("workspace:acme", 1.0)]
 
 
 # --- one bucket -----------------------------------------------------------------------------------------------------------
