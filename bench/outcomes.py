@@ -20,11 +20,11 @@ from forwarder.store.engine import open_engine
 _SOONEST_SECONDS: Final = 0.05
 _LATEST_SECONDS: Final = 0.5
 _FASTEST: Final = 10_000  # submissions a second: more than any flow delivers, so that no look comes late
-_STALL_SECONDS: Final = 120.0
+_STALL_SECONDS: Final = 600.0  # one that a PMS refused four times with 503 is asked about again after four minutes
 
 
 class Stalled(Exception):
-    """What is counted stood still for two minutes. Says how far it came."""
+    """What is counted stood still for ten minutes. Says how far it came."""
 
 
 class Outcomes:

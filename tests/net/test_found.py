@@ -7,7 +7,7 @@ import pytest
 from tests.net.histories import Plan, Step, live
 from tests.net.moves.callers import Cancel, SendAgain, Submit
 from tests.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, KillWorker, PutOut, Strike
-from tests.net.moves.operators import ChangeAddress, Settle
+from tests.net.moves.operators import ChangeAddress, PauseOrResume, Settle
 from tests.net.moves.pmss import IsWell, NextReplies
 from tests.net.world import ACCOUNTS
 from tests.net.worlds.mishap import Effect
@@ -76,11 +76,19 @@ FOUND: dict[str, Sequence[Step]] = {
         Step(Submit(), 10.0),
         Step(Cancel(nth=1), 20.0),
     ],
+    "a cancellation that a failover lost, which ended as failed before anybody repeated it": [
+        Step(Submit(more=3, wait=20), 0.5),
+        Step(PauseOrResume(paused=True), 1.0),
+        Step(Cancel(nth=2), 1.0),
+        Step(FailOver(seconds=2.0), 100.0),
+    ],
 }
 
 
 _KEYED = frozenset({"ingested as new after a failover that lost the first"})
 """Those that only a PMS that takes keys shows."""
+_SHORT = frozenset({"a cancellation that a failover lost, which ended as failed before anybody repeated it"})
+"""Those whose deadline comes before the recovery."""
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -89,6 +97,6 @@ def test_it_is_not_found_again(migrated_sqlite_url: str, name: str) -> None:
     if name in _KEYED:
         shapes = (("keyed", 3),)
     for shape, concurrency in some(shapes, 3, first=[*FOUND].index(name) % 3):
-        settings = {"concurrency": concurrency, "deadline_seconds": 1800}
+        settings = {"concurrency": concurrency, "deadline_seconds": 20 if name in _SHORT else 1800}
         outcome = live(migrated_sqlite_url, Plan(1, dict.fromkeys(ACCOUNTS, shape), settings, 2, FOUND[name]))
         assert not outcome.wrong, outcome.told()

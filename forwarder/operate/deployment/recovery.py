@@ -280,7 +280,10 @@ class Recovery:
 
     async def _cancel(self, requests: Sequence[CancellationRequest]) -> None:
         now = self.clock.now()
-        arrivals = [CancellationArrival(each, now + (await self._terms_of(each.account_id))[0]) for each in requests]
+        arrivals = [
+            CancellationArrival(each, now + max((await self._terms_of(each.account_id))[0], _MARGIN))
+            for each in requests
+        ]
         await self.recorder.request_cancellations(arrivals, now=now)
 
     async def _restore(self, outcomes: Sequence[PublishedOutcome]) -> int:
