@@ -160,7 +160,7 @@ async def telling_of_itself(
     async def step() -> None:
         seen = replace(this, seen_at=clock.now(), throttles=throttles(), failing=await health.failing())
         await register.report(seen)
-        await register.forget_old(seen)
+        await register.forget_killed(seen.seen_at)
         await clock.sleep(TELL_SECONDS)
 
     telling = forever(step, name=Where.REGISTER, clock=clock, outages=(StoreUnavailable,))

@@ -20,8 +20,7 @@ class AuditResult(StrEnum):
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
     """An operation. `actor_kind`: `operator` (an account of the operating system, on the host `origin`), `key` (an API key, from
-    the address `origin`) or `system`. `result`: a value of `AuditResult`. `details`: a JSON text, never with a secret or a guest's
-    data. `number`: 0 until it is stored."""
+    the address `origin`) or `system`. `details`: a JSON text, never with a secret or a guest's data. `number`: 0 until stored."""
 
     number: int = field(default=0, kw_only=True)
     at: datetime

@@ -32,6 +32,10 @@ class StoreFull(StoreUnavailable):
     """The database has no room left for what was to be written, or its disk fails."""
 
 
+class NotReadable(Exception):
+    """This user of the database may not read a table. The message names it, and says who may."""
+
+
 Lookup = Callable[[Mapping[str, Any]], Awaitable[Sequence[Any]]]
 """Runs its statement with these parameters. A row's columns are attributes, and can be indexed."""
 
@@ -40,7 +44,7 @@ _LIMIT_SECONDS = 30.0
 
 
 class Database:
-    """Every call is bounded in time, and raises `StoreUnavailable` if it was not carried out, or may not have been."""
+    """Every call is bounded in time, and raises `StoreUnavailable` if it was not, or may not have been, carried out."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self.dialect = cast("DialectName", engine.dialect.name)
@@ -63,10 +67,7 @@ class Database:
 
     async def run(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
         """Executes one statement that writes; returns its rows."""
-        if to_be_written() is not None:
-            async with self.transaction() as connection:
-                return _rows(await connection.execute(statement, parameters))
-        async with self._begun(self._single) as connection:
+        async with self._begun(self._single) if to_be_written() is None else self.transaction() as connection:
             return _rows(await connection.execute(statement, parameters))
 
     async def read(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
@@ -106,21 +107,9 @@ def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
     return result.all() if result.returns_rows else ()
 
 
-_FULL_SQLSTATES = frozenset({"53100", "58030"})  # disk full, I/O error
-_FULL_SQLITE_CODES = frozenset({8, 10, 13})  # READONLY, IOERR, FULL
 _NOT_PERMITTED = "42501"
-_NOT_LET_IN = "28"  # not this user, or not with this password or certificate
-
-# BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, NOTADB: https://sqlite.org/rescode.html
-_OUTAGE_SQLITE_CODES = frozenset({5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 26})
-_SQLITE_LACKS = re.compile("no such |.* has no column ")  # a table or column; it has no code of its own
-
 _SQLITE_TOO_BIG = 18
-
 _VALUE_SQLSTATES = ("22", "54")  # no such character, number or date; over a limit, too long for its index
-_ROW_SQLSTATES = (*_VALUE_SQLSTATES, "21", "23")  # more than one row where one was asked for; a constraint
-"""SQLSTATEs (prefixes) of errors that rows cause. All other errors of PostgreSQL mean that it cannot serve us now: it is down or
-full, the process lacks a privilege, or the tables are not the ones of this version of the forwarder."""
 
 
 @contextmanager
@@ -149,16 +138,22 @@ def outages_translated() -> Iterator[None]:
 
 def _outage(error: BaseException) -> StoreUnavailable:
     sqlstate = sqlstate_of(error)
-    if sqlstate in _FULL_SQLSTATES or _sqlite_code(error) in _FULL_SQLITE_CODES:
+    # Disk full, I/O error; READONLY, IOERR, FULL.
+    if sqlstate in {"53100", "58030"} or _sqlite_code(error) in {8, 10, 13}:
         return StoreFull(_described(error))
     return (NotPermitted if sqlstate == _NOT_PERMITTED else StoreUnavailable)(_described(error))
 
 
 def _says_outage(error: BaseException | None) -> bool:
     if code := _sqlite_code(error):
-        return code in _OUTAGE_SQLITE_CODES or _SQLITE_LACKS.match(str(error)) is not None
+        # BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, NOTADB: https://sqlite.org/rescode.html
+        # A missing table or column has no code of its own.
+        is_outage = code in {5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 26}
+        return is_outage or re.match("no such |.* has no column ", str(error)) is not None
     sqlstate = sqlstate_of(error)
-    return sqlstate != "" and not sqlstate.startswith(_ROW_SQLSTATES)
+    # Rows cause errors of values, of more than one row where one was asked for, and of constraints. All others mean that PostgreSQL
+    # cannot serve us now: it is down or full, the process lacks a privilege, or the tables are not the ones of this version.
+    return sqlstate != "" and not sqlstate.startswith((*_VALUE_SQLSTATES, "21", "23"))
 
 
 def _sqlite_code(error: BaseException | None) -> int:
@@ -172,17 +167,12 @@ def _described(error: BaseException) -> str:
             f"PostgreSQL's certificate is not trusted ({error.verify_message}): sslrootcert in FORWARDER_DATABASE_URL must hold "
             "the authority that signed it, and the host be one that it names"
         )
-    if sqlstate_of(error).startswith(_NOT_LET_IN):
+    if sqlstate_of(error).startswith("28"):  # not this user, or not with this password or certificate
         why = str(error).splitlines()[0]
         return f"PostgreSQL lets us not in ({why}): check the user, password and certificate in FORWARDER_DATABASE_URL"
     described = f"{type(error).__name__}: {error}".splitlines()[0]
-    if sqlstate_of(error) == _NOT_PERMITTED:
-        return f"{described}: `forwarder migrate --roles` gives each role what this version needs"
-    return described
-
-
-class NotReadable(Exception):
-    """This user of the database may not read a table. The message names it, and says who may."""
+    advice = ": `forwarder migrate --roles` gives each role what this version needs"
+    return described + advice if sqlstate_of(error) == _NOT_PERMITTED else described
 
 
 class StoredText(NamedTuple):
@@ -224,7 +214,11 @@ class SqlTexts:
             ) from None
         while rows:
             yield [
-                StoredText(column.name, ",".join(map(str, row[: len(key)])), _text(value))
+                StoredText(
+                    column.name,
+                    ",".join(map(str, row[: len(key)])),
+                    bytes(value).decode("utf-8", "replace") if isinstance(value, bytes | memoryview) else str(value),
+                )
                 for row in rows
                 for column, value in zip(readable, row[len(key) :], strict=True)
                 if value
@@ -237,7 +231,3 @@ class SqlTexts:
         with outages_translated():
             async with self._engine.connect() as connection:
                 return await connection.run_sync(lambda connection: ask(sa.inspect(connection)))
-
-
-def _text(value: Any) -> str:
-    return bytes(value).decode("utf-8", "replace") if isinstance(value, bytes | memoryview) else str(value)

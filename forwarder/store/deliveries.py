@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class DeliveryStatus(StrEnum):
-    """The status of a delivery."""
+    """As drawn above."""
 
     PENDING = "PENDING"
     DELIVERED = "DELIVERED"
@@ -46,8 +46,8 @@ class NewDelivery:
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
-    """A claimed delivery, to be posted now. `claim` distinguishes this claim from the delivery's others; `retrying_since`: the
-    start of this series of attempts: the first one, if any. `tries`: attempts of the series so far."""
+    """A claimed delivery, to be posted now. `claim` numbers the delivery's claims; `retrying_since`: the start of this series of
+    attempts; `tries`: those of the series so far."""
 
     id: int
     endpoint_id: str

@@ -32,16 +32,9 @@ from forwarder.store.tables import webhook_deliveries as table
 _row = table.c
 _now = sa.bindparam("now", type_=Moment())
 _endpoint: sa.BindParameter[str] = sa.bindparam("endpoint")
-_limit = sa.bindparam("limit", type_=sa.Integer)
 _pending = _row.due_at.is_not(None)
 _DELIVERED: Final = literal("DELIVERED")
-MAX_ATTEMPTS_KEPT: Final = 20
 _TYPE = _row.event_type.label("type")
-_DUE = (
-    *columns_of(table, "id endpoint_id event_id body retrying_since tries attempts trace"),
-    _TYPE,
-    _row.claims.label("claim"),
-)
 ENTRY = (*columns_of(table, "id endpoint_id event_id status created_at due_at ended_at tries attempts"), _TYPE)
 
 
@@ -55,7 +48,7 @@ class Deliveries:
 
     @property
     def changes(self) -> int:
-        """How often the database behind the connections turned out to be another one, or to have restarted. Cheap."""
+        """As `StoreIdentity.changes`. Cheap."""
         return self._identity.changes
 
     async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> Sequence[int]:
@@ -71,28 +64,27 @@ class Deliveries:
 
     async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, limit: int) -> Sequence[DueDelivery]:
         """Claim up to `limit` due deliveries of the endpoint until `until`, oldest due first."""
-        asked = {"endpoint": endpoint_id, "now": now, "until": until, "limit": limit}
-        rows = await self._database.run(claim(), asked)
+        rows = await self._database.run(claim(), {"endpoint": endpoint_id, "now": now, "until": until, "limit": limit})
         due = [DueDelivery(**{**row._mapping, "attempts": _attempts_of(row.attempts)}) for row in rows]
         return sorted(due, key=lambda each: each.id)
 
     async def record(self, tried: Sequence[TriedDelivery]) -> None:
         """Records results of claimed deliveries. Skips deliveries that were claimed again or put back since; one that was stopped
         meanwhile stays stopped, unless it was delivered."""
-        rows = []
-        for one in tried:
-            delivery, ended = one.delivery, one.status is not DeliveryStatus.PENDING
-            row = {
-                "id": delivery.id,
-                "claims": delivery.claim,
-                "retrying_since": iso(delivery.retrying_since),
+        rows = [
+            {
+                "id": one.delivery.id,
+                "claims": one.delivery.claim,
+                "retrying_since": iso(one.delivery.retrying_since),
                 "status": one.status.value,
                 "due_at": None if one.due_at is None or ended else iso(one.due_at),
                 "ended_at": iso(one.now) if ended else None,
-                "tries": delivery.tries + 1,
-                "attempts": [asdict(each) for each in (*delivery.attempts, one.attempt)[-MAX_ATTEMPTS_KEPT:]],
+                "tries": one.delivery.tries + 1,
+                "attempts": [asdict(each) for each in (*one.delivery.attempts, one.attempt)[-20:]],
             }
-            rows.append(row)
+            for one in tried
+            for ended in (one.status is not DeliveryStatus.PENDING,)
+        ]
         if rows:
             await self._database.run(record(), {BATCH: as_batch(rows)})
 
@@ -137,9 +129,8 @@ class Deliveries:
         return [entry_of(row) for row in await self._database.read(wanted.order_by(_row.id.desc()))]
 
     async def entry(self, endpoint_id: str, delivery_id: int) -> DeliveryEntry | None:
-        rows = await self._database.read(
-            sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id, _row.id == delivery_id)
-        )
+        one = sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id, _row.id == delivery_id)
+        rows = await self._database.read(one)
         return entry_of(rows[0]) if rows else None
 
     async def about(self, request_id: str) -> Sequence[DeliveryEntry]:
@@ -185,11 +176,14 @@ def endpoints_due() -> sa.Executable:
 
 @cache
 def claim() -> sa.Executable:
-    due = sa.select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now)
-    picked = locked(due.order_by(_row.due_at).limit(_limit))
+    oldest = (
+        sa.select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now).order_by(_row.due_at)
+    )
+    picked = locked(oldest.limit(sa.bindparam("limit", type_=sa.Integer)))
     until = sa.bindparam("until", type_=Moment())
     claimed = sa.update(table).where(key_among(_row.id, sa.select(picked.c.id)))
-    return claimed.values(due_at=until, claims=_row.claims + 1).returning(*_DUE)
+    due = columns_of(table, "id endpoint_id event_id body retrying_since tries attempts trace")
+    return claimed.values(due_at=until, claims=_row.claims + 1).returning(*due, _TYPE, _row.claims.label("claim"))
 
 
 @cache
@@ -223,8 +217,8 @@ def about(request_id: str, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 def entry_of(row: sa.Row[Any]) -> DeliveryEntry:
     """The log entry in a row of the columns `ENTRY`."""
-    read = {"status": DeliveryStatus(row.status), "attempts": _attempts_of(row.attempts)}
-    return DeliveryEntry(**{**row._mapping, **read})
+    own = {"status": DeliveryStatus(row.status), "attempts": _attempts_of(row.attempts)}
+    return DeliveryEntry(**{**row._mapping, **own})
 
 
 def _attempts_of(text: str) -> tuple[DeliveryAttempt, ...]:

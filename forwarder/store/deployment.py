@@ -2,11 +2,9 @@
 that all workers share.
 
 Each process updates its row every few seconds, and deletes it when it ends; no other part depends on these rows. The backlog is
-read account by account: each is found from the one before it by one step through an index, and only its open rows are read. An
-append to the audit trail locks the row with the last number until the end of its transaction, so that entries are numbered in
-commit order, without a gap."""
+read account by account: each is found from the one before it by one step through an index, and only its open rows are read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -21,7 +19,7 @@ from forwarder.store.audit import AuditEntry, AuditFilter
 from forwarder.store.batches import same_key
 from forwarder.store.database import Database
 from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages, Waiting
-from forwarder.store.sql import ONE, DialectName, Moment, distinct, insert_into
+from forwarder.store.sql import ONE, DialectName, Moment, distinct, insert_into, literal
 from forwarder.store.submissions.port import ThrottleState
 from forwarder.store.tables import (
     IN_DOUBT,
@@ -38,8 +36,6 @@ from forwarder.store.tables import (
 from forwarder.store.tables import webhook_deliveries as deliveries
 
 TELL_SECONDS: Final = 10.0
-SILENT_AFTER: Final = timedelta(seconds=45)
-"""A process without a report for this long has ended, or cannot reach the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +54,8 @@ class RunningProcess:
     failing: Sequence[str] = ()
 
     def silent(self, now: datetime) -> bool:
-        """Whether its last report is older than `SILENT_AFTER`."""
-        return now - self.seen_at > SILENT_AFTER
-
-
-_KEPT: Final = timedelta(minutes=10)
+        """Whether it has not reported for so long that it has ended, or cannot reach the store."""
+        return now - self.seen_at > timedelta(seconds=45)
 
 
 class ProcessRegister:
@@ -80,9 +73,8 @@ class ProcessRegister:
     async def end(self, process_id: str) -> None:
         await self._database.run(sa.delete(processes).where(processes.c.id == process_id))
 
-    async def forget_old(self, process: RunningProcess) -> None:
-        """Deletes the rows of killed processes."""
-        await self._database.run(sa.delete(processes).where(processes.c.seen_at < process.seen_at - _KEPT))
+    async def forget_killed(self, now: datetime) -> None:
+        await self._database.run(sa.delete(processes).where(processes.c.seen_at < now - timedelta(minutes=10)))
 
     async def processes(self) -> Sequence[RunningProcess]:
         """The running processes, and those killed in the last ten minutes or so."""
@@ -96,11 +88,10 @@ class ProcessRegister:
     async def try_write(self) -> None:
         """Writes and deletes a row, in one committed transaction. Raises `StoreUnavailable` if the store takes no writes."""
         long_ago = datetime(1970, 1, 1, tzinfo=UTC)
-        values: dict[str, Any] = {column.name: "" for column in processes.c}
-        values |= {"id": "a test of writing", "failing": "[]", "started_at": long_ago, "seen_at": long_ago}
+        test = RunningProcess("a test of writing", "", "", "", "", long_ago, long_ago)
         async with self._database.transaction() as connection:
-            await connection.execute(sa.insert(processes).values(values))
-            await connection.execute(sa.delete(processes).where(processes.c.id == values["id"]))
+            await connection.execute(sa.insert(processes).values(asdict(test) | {"throttles": "[]", "failing": "[]"}))
+            await connection.execute(sa.delete(processes).where(processes.c.id == test.id))
 
 
 _row = reservations.c
@@ -123,10 +114,13 @@ class BacklogReader:
         return [EndpointWork(*tuple(row)) for row in await self._database.read(endpoints())]
 
     async def waiting(self, account_id: str) -> Waiting:
-        dialect = self._database.dialect
+        reason = {
+            "postgresql": sa.literal_column("CAST(attempts AS jsonb) -> -1 ->> 'reason'", sa.Text),
+            "sqlite": sa.literal_column("json_extract(attempts, '$[#-1].reason')", sa.Text),
+        }[self._database.dialect]
         pending = _of(sa.literal(account_id), PENDING)
-        first = pending.with_only_columns(_LAST_REASON[dialect].label("reason")).order_by(_row.status, _row.id)
-        sample = first.limit(_SAMPLE).subquery("sample")
+        first = pending.with_only_columns(reason.label("reason")).order_by(_row.status, _row.id)
+        sample = first.limit(sa.literal_column("1000")).subquery("sample")
         counted = sa.select(sample.c.reason, sa.func.count().label("count_of")).group_by(sample.c.reason)
         # Literally the condition and order of the index of due rows.
         unheld = (_row.account_id == account_id, _row.due_at.is_not(None), _row.leased_by.is_(None))
@@ -141,8 +135,8 @@ class BacklogReader:
 
     async def unpublished(self, *, before: datetime) -> int:
         """How many result events were recorded, or last offered to the log, before then and are not published."""
-        late = sa.select(sa.func.count()).where(outbox.c.publish_attempted_at < sa.bindparam("before", type_=Moment()))
-        return int(await self._database.scalar(late, {"before": before}))
+        late = sa.select(sa.func.count()).where(outbox.c.publish_attempted_at < before)
+        return int(await self._database.scalar(late))
 
     async def doubles(self) -> int:
         return int(await self._database.scalar(sa.select(sa.func.count()).where(_row.doubles.is_not(None))))
@@ -152,13 +146,6 @@ class BacklogReader:
         of_postgresql = sa.text("SELECT pg_database_size(current_database())")
         of_sqlite = sa.text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
         return int(await self._database.scalar(of_postgresql if self._database.dialect == "postgresql" else of_sqlite))
-
-
-_SAMPLE: Final[sa.ColumnElement[int]] = sa.literal_column("1000")
-_LAST_REASON: Final[Mapping[DialectName, sa.ColumnElement[str]]] = {
-    "postgresql": sa.literal_column("CAST(attempts AS jsonb) -> -1 ->> 'reason'", sa.Text),
-    "sqlite": sa.literal_column("json_extract(attempts, '$[#-1].reason')", sa.Text),
-}
 
 
 @cache
@@ -178,16 +165,15 @@ def accounts() -> sa.Executable:
 @cache
 def failed() -> sa.Executable:
     """The columns of `FailedWork`."""
-    of_each = (_row.account_id, sa.func.coalesce(_row.failure_class, sa.literal_column("'other'")))
+    of_each = (_row.account_id, sa.func.coalesce(_row.failure_class, literal("other")))
     return sa.select(*of_each, sa.func.count()).where(IS_OPEN_FAILURE).group_by(_row.account_id, _row.failure_class)
 
 
 @cache
 def endpoints() -> sa.Executable:
     """The columns of `EndpointWork`."""
-    pending = deliveries.c.due_at.is_not(None)
     figures = (deliveries.c.endpoint_id, sa.func.count(), sa.func.min(deliveries.c.due_at))
-    return sa.select(*figures).where(pending).group_by(deliveries.c.endpoint_id)
+    return sa.select(*figures).where(deliveries.c.due_at.is_not(None)).group_by(deliveries.c.endpoint_id)
 
 
 def _of(account: sa.ColumnElement[str], status: sa.ColumnElement[str]) -> sa.Select[Any]:
@@ -205,7 +191,7 @@ def _first(rows: sa.Select[Any]) -> sa.ScalarSelect[datetime]:
 
 
 class AuditTrail:
-    """Entries are numbered from 1, without a gap; they are appended and read, never changed or deleted. Raises
+    """Entries are numbered from 1 in commit order, without a gap; they are appended and read, never changed or deleted. Raises
     `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -219,8 +205,7 @@ class AuditTrail:
             await self.append_within(connection, entry)
 
     async def append_within(self, connection: AsyncConnection, entry: AuditEntry) -> None:
-        """Appends `entry` in the transaction of `connection`, which should commit at once: other appends wait for it."""
-        # The update locks the row: no other transaction appends now.
+        """Appends `entry` in the transaction of `connection`, which should commit at once: it locks the last number."""
         number = (await connection.execute(self._next)).scalar_one()
         await connection.execute(sa.insert(audit).values(asdict(replace(entry, number=number))))
 
@@ -235,7 +220,7 @@ class AuditTrail:
         for column, value in ((audit.c.actor, wanted.actor), (audit.c.workspace_id, wanted.workspace_id)):
             if value is not None:
                 found = found.where(column == value)
-        if wanted.action is not None:
+        if wanted.action is not None:  # one, or all of a noun
             of_noun = audit.c.action.startswith(f"{wanted.action}.", autoescape=True)
             found = found.where(sa.or_(audit.c.action == wanted.action, of_noun))
         return [AuditEntry(**row._mapping) for row in await self._database.read(found)]
@@ -245,18 +230,17 @@ class AuditTrail:
         return await self._database.scalar(sa.select(audit_head.c.number)) or 0
 
 
-_TIMES: Final[Mapping[DialectName, sa.Executable]] = {
-    # Of the moment, not of the transaction's start: it may wait for another one that holds the row.
-    "postgresql": sa.text("SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"),
-    "sqlite": sa.text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
-}
-
-
 class SqlLender:
     """Implements `Lender`: one transaction for all requests, by the database's clock."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
+        times: dict[DialectName, str] = {
+            # Of the moment, not of the transaction's start: it may wait for another one that holds the row.
+            "postgresql": "SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)",
+            "sqlite": "SELECT (julianday('now') - 2440587.5) * 86400.0",
+        }
+        self._time = sa.text(times[self._database.dialect])
         them = sa.select(rate_buckets).where(rate_buckets.c.name.in_(sa.bindparam("names", expanding=True)))
         # In one order, lest two workers wait for each other's rows.
         self._locked = them.order_by(rate_buckets.c.name).with_for_update()
@@ -273,7 +257,7 @@ class SqlLender:
             if len(rows) < len(names):
                 await connection.execute(self._new, [{"key": name} for name in names])
                 rows = (await connection.execute(self._locked, {"names": names})).all()
-            now = await connection.scalar(_TIMES[self._database.dialect])
+            now = await connection.scalar(self._time)
             full_at: dict[str, float] = {row.name: row.full_at for row in rows}
             for request in requests:
                 loan, after = decide(request, full_at, float(now or 0.0))

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit, urlunsplit
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -33,9 +33,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from forwarder.store.transport import names_session_attrs
 
 Engine = AsyncEngine
-_OLDEST_SQLITE = (3, 35, 0)
 _CONNECT_SECONDS = 5.0
-_CANCEL_SECONDS = 2.0
 _BUSY_SECONDS = 10.0
 _POOL: Final[Mapping[str, Any]] = {
     "max_overflow": 0,
@@ -51,23 +49,12 @@ _PLANNING = {
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
 }
-"""PostgreSQL's planner settings. Every large table has an index for every query. But plans are cached, and one made while a table
-is nearly empty, or seems so by its statistics, would read the whole table."""
-
-_SESSION = {
-    # Statements and SQL texts rely on these settings; a database or role may have other defaults.
-    "default_transaction_isolation": "read committed",
-    "default_transaction_deferrable": "off",
-    "TimeZone": "UTC",
-    "standard_conforming_strings": "on",
-}
-
-_DURABLE = """SELECT set_config('synchronous_commit', 'on', false)
- WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"""
+"""Every large table has an index for every query. But plans are cached, and one made while a table is nearly empty, or seems so by
+its statistics, would read the whole table."""
 
 READING = {"plan_cache_mode": "force_generic_plan"} | _PLANNING
-"""Settings for `sessions`, whose statements are written for one generic plan. By default PostgreSQL considers that plan more
-expensive, plans each page again, and spends more on planning than on the page."""
+"""For `sessions`, whose statements are written for one generic plan. By default PostgreSQL thinks it more expensive, plans each
+page again, and spends more on planning than on the page."""
 
 
 class UnusableDatabase(ValueError):
@@ -89,7 +76,7 @@ class PostgresqlEngine(AsyncEngine):
 
 
 class _Writers(asyncio.Lock):
-    """The queue of a file's writers. asyncio's lock is first in, first out."""
+    """The queue of a file's writers: first in, first out."""
 
     holder: asyncio.Task[Any] | None = None
 
@@ -164,10 +151,14 @@ def _open_postgresql(
     url: str, pool_size: int, command_seconds: float | None, application_name: str
 ) -> PostgresqlEngine:
     # The server's limits are longer than the driver's: they end statements that the driver could not cancel. 0 means none.
-    limit = f"{command_seconds + _CANCEL_SECONDS:.0f}s" if command_seconds else "0"
+    limit = f"{command_seconds + 2:.0f}s" if command_seconds else "0"
     server_settings = {
         "application_name": application_name,
-        **_SESSION,
+        # Statements and SQL texts rely on these; a database or role may have other defaults.
+        "default_transaction_isolation": "read committed",
+        "default_transaction_deferrable": "off",
+        "TimeZone": "UTC",
+        "standard_conforming_strings": "on",
         # A process that was cut off, or is stopped within a transaction, must not keep its locks.
         "statement_timeout": limit,
         "lock_timeout": limit,
@@ -177,10 +168,9 @@ def _open_postgresql(
     # asyncpg parses the URL itself, so that libpq's parameters work: sslmode, several hosts, target_session_attrs.
     parts = urlsplit(url)._replace(scheme="postgresql")
     user, at, servers = parts.netloc.rpartition("@")
-    hosts, each_first = deque(servers.split(",")), deque[str]()
-    for _ in tuple(hosts):
-        each_first.append(urlunsplit(parts._replace(netloc=f"{user}{at}{','.join(hosts)}")))
-        hosts.rotate(-1)
+    hosts = servers.split(",")
+    orders = (",".join(hosts[first:] + hosts[:first]) for first in range(len(hosts)))
+    each_first = deque(urlunsplit(parts._replace(netloc=f"{user}{at}{order}")) for order in orders)
     connect = partial(
         _connect,
         each_first,
@@ -191,11 +181,16 @@ def _open_postgresql(
     )
     connect_to_read = partial(connect, server_settings={**server_settings, **READING})
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, pool_size=pool_size, **_POOL)
-    identity = identity_of(engine)
-    ask = partial(_asked, query=IDENTITY)
+    identity, ask = identity_of(engine), partial(_asked, query=IDENTITY)
+
+    def refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
+        # After a restart of the server all connections are closed. asyncpg knows without a round trip.
+        if connection.driver_connection.is_closed():
+            raise InvalidatePoolError("closed by the server")
+
     # Which database a new connection leads to is asked before it is used.
     event.listen(engine.sync_engine, "connect", lambda opened, _record: identity.note(opened.run_async(ask)))
-    event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    event.listen(engine.sync_engine, "checkout", refuse_closed)
     event.listen(engine.sync_engine, "handle_error", _end_useless_connection)
     return PostgresqlEngine(engine, Sessions(connect_to_read, pool_size))
 
@@ -217,7 +212,8 @@ async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
             if not left:
                 raise
         else:
-            await _asked(connection, _DURABLE)
+            weaker = "current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
+            await _asked(connection, f"SELECT set_config('synchronous_commit', 'on', false) WHERE {weaker}")
             return connection
 
 
@@ -244,22 +240,26 @@ def _end_useless_connection(context: ExceptionContext) -> None:
     """Makes the pool replace all of its connections if an error of any statement or COMMIT shows that a connection no longer leads
     to a usable server. Raises ConnectionError if it broke unnoticed."""
     error = context.original_exception
-    if sqlstate_of(error).startswith(_ELSEWHERE_SQLSTATES) or broke(error):
+    elsewhere = (
+        "08",  # connection exception
+        "25006",  # read-only transaction: a standby, during a failover
+        "25P03",  # idle-in-transaction time-out
+        "25P04",  # transaction time-out
+        "3D000",  # no such database: dropped, and perhaps being restored
+        "3F000",  # no such schema
+        "42P01",  # no such table: the same, before it is migrated
+        "57P",  # shutdown, crash of another session, starting up, database dropped, idle for too long
+    )
+    if sqlstate_of(error).startswith(elsewhere) or broke(error):
         context.is_disconnect = True
     if broke(error):
         raise ConnectionError(f"the connection broke: {error}") from error
 
 
-def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
-    """Replaces closed connections: after a restart of the server all are. asyncpg knows without a round trip."""
-    if connection.driver_connection.is_closed():
-        raise InvalidatePoolError("closed by the server")
-
-
 def _open_sqlite(path: Path) -> AsyncEngine:
-    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
-        oldest, this = ".".join(map(str, _OLDEST_SQLITE)), sqlite3.sqlite_version
-        raise UnusableDatabase(f"SQLite {oldest} or newer is needed (for RETURNING); this Python has {this}.")
+    if sqlite3.sqlite_version_info < (3, 35, 0):
+        this = sqlite3.sqlite_version
+        raise UnusableDatabase(f"SQLite 3.35.0 or newer is needed (for RETURNING); this Python has {this}.")
     url = URL.create("sqlite+aiosqlite", database=str(path))  # not as text: a path may contain ?, # and %
     engine = create_async_engine(url, connect_args={"timeout": _BUSY_SECONDS}, pool_size=5, **_POOL)
     event.listen(engine.sync_engine, "connect", _set_up_sqlite)
@@ -291,19 +291,6 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
-_ELSEWHERE_SQLSTATES = (
-    "08",  # connection exception
-    "25006",  # read-only transaction: a standby, during a failover
-    "25P03",  # idle-in-transaction time-out
-    "25P04",  # transaction time-out
-    "3D000",  # no such database: dropped, and perhaps being restored
-    "3F000",  # no such schema
-    "42P01",  # no such table: the same, before it is migrated
-    "57P",  # shutdown, crash of another session, starting up, database dropped, idle for too long
-)
-"""SQLSTATEs (prefixes) of errors after which another connection may lead to a usable server."""
-
-
 def sqlstate_of(error: BaseException | None) -> str:
     """PostgreSQL's code of the error; empty if it has none."""
     return getattr(error, "sqlstate", None) or ""
@@ -313,16 +300,13 @@ DriverError: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Int
 """The driver's exceptions other than OSError: the server's errors, errors of its use, and its internal ones."""
 
 _FREE_SECONDS: Final = 10.0
-_CLOSE_SECONDS: Final = 2.0
 Values = Sequence[Any]
 
 
 def driver_statement(statement: Executable, dialect: Dialect) -> tuple[str, Callable[[Mapping[str, Any]], Values]]:
     """`statement` compiled for asyncpg, and what puts the values of its parameters in order, as the driver takes them. The
     parameters have no values of their own, and none of them is expanding."""
-    assert isinstance(statement, ClauseElement)  # noqa: S101 - every executable statement is one
-    compiled = statement.compile(dialect=dialect)
-    assert isinstance(compiled, SQLCompiler)  # noqa: S101
+    compiled = cast("SQLCompiler", cast("ClauseElement", statement).compile(dialect=dialect))
     assert all(parameter.required for parameter in compiled.binds.values())  # noqa: S101
     types = {name: parameter.type.dialect_impl(dialect) for name, parameter in compiled.binds.items()}
     order = [(name, types[name].bind_processor(dialect)) for name in compiled.positiontup or ()]
@@ -365,16 +349,10 @@ class Sessions:
         else:  # the usual case is spared the time limit
             await self._free.acquire()
         try:
-            session = None
-            while session is None and self._idle:
-                last = self._idle.pop()
-                if last.is_closed():  # after a restart of the server all of them are
-                    self._drop(last)
-                else:
-                    session = last
-            if session is None:
-                session = await self._connect()
-                self.open.add(session)
+            while self._idle and self._idle[-1].is_closed():  # after a restart of the server all of them are
+                self._drop(self._idle.pop())
+            session = self._idle.pop() if self._idle else await self._connect()
+            self.open.add(session)
             try:
                 rows: Sequence[SessionRow] = await session.fetch(text, *values, record_class=SessionRow)
             except BaseException:
@@ -389,7 +367,7 @@ class Sessions:
         """Closes all sessions. Running fetches get an error; a later `fetch` opens new ones."""
         closing, self.open, self._idle = self.open, set(), []
         # The driver aborts sessions that are broken or do not close in time.
-        await asyncio.gather(*(session.close(timeout=_CLOSE_SECONDS) for session in closing), return_exceptions=True)
+        await asyncio.gather(*(session.close(timeout=2.0) for session in closing), return_exceptions=True)
 
     def _drop(self, session: asyncpg.Connection) -> None:
         self.open.discard(session)
@@ -411,16 +389,15 @@ _identities: WeakKeyDictionary[SyncEngine, "StoreIdentity"] = WeakKeyDictionary(
 
 @dataclass(slots=True)
 class StoreIdentity:
-    """The identity of the database behind one engine. `changes`: how often a connection led to a database other than the one of the
-    connection before. `refusals`: how often it refused to write for want of room, or because its disk failed. `seen`: the last
-    database, as `IDENTITY` describes it; None before there was a connection, and always for SQLite."""
+    """The database behind one engine. `changes`: how often a connection led to another one than the connection before, or it had
+    restarted. `refusals`: how often it refused to write for want of room, or because its disk failed. `seen`: the last one, as
+    `IDENTITY` describes it; None before there was a connection, and always for SQLite."""
 
     changes: int = 0
     refusals: int = 0
     seen: str | None = None
 
     def note(self, found: str) -> None:
-        """A connection leads to this database."""
         if self.seen not in {None, found}:
             self.changes += 1
         self.seen = found

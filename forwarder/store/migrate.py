@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 HEAD: Final = "0012"
 """The newest revision in `migrations/`."""
 
-_SCRIPTS: Final = Path(__file__).parent / "migrations"
-_MIGRATION_LOCK: Final = 0x6D696772
-"""The number of a PostgreSQL advisory lock that nothing else uses."""
 _OF_TENANCY: Final[MetaData] = load("forwarder.tenancy.sql.database:metadata")
 """The tables of tenancy, which are in the same database, though no room imports the other."""
 
@@ -36,11 +33,30 @@ class NotMigrated(RuntimeError):
 
 
 async def migrate(database_url: str | Path) -> list[str]:
-    """Bring the database up to date; the revisions applied, in order: none when it was, only the newest in an empty database. All
-    of them or none.
+    """Brings the database up to date, all at once or not at all; returns the revisions applied, in order: only the newest in an
+    empty database. Safe to run again, and by several processes at once. Raises `StoreUnavailable`, `UnusableDatabase`."""
 
-    Safe to run again and by several processes at once: they take turns. Raises `StoreUnavailable`, `UnusableDatabase`."""
-    return await _as_owner(database_url, _upgrade)
+    def upgrade(connection: Connection) -> list[str]:
+        if connection.dialect.name == "postgresql":
+            encoding = connection.scalar(text("SHOW server_encoding"))
+            # Set up without a locale, PostgreSQL makes databases in SQL_ASCII: no guest may have an accent.
+            if encoding != "UTF8":
+                raise UnusableDatabase(
+                    f"The database's encoding must be UTF8, and is {encoding}. Make another one: "
+                    "createdb --encoding=UTF8 --template=template0 NAME"
+                )
+            # An advisory lock that nothing else uses.
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": 0x6D696772})
+        known, applied = _applied(connection), list[str]()
+        if HEAD not in known:
+            config = alembic_config()
+            config.attributes |= {"connection": connection, "applied": applied}
+            if not known:
+                create_tables(connection)
+            load("alembic.command:upgrade" if known else "alembic.command:stamp")(config, "head")
+        return applied
+
+    return await _as_owner(database_url, upgrade)
 
 
 async def _as_owner(database_url: str | Path, change: Callable[[Connection], list[str]]) -> list[str]:
@@ -67,51 +83,27 @@ async def applied_revisions(engine: AsyncEngine) -> list[str]:
 
 
 async def require_current(engine: AsyncEngine) -> None:
-    """Raise `NotMigrated` with what to do about it, where `is_current` is false. Raises `StoreUnavailable`."""
+    """Raises `NotMigrated` if not `is_current`, and `StoreUnavailable`."""
     if not await is_current(engine):
         raise NotMigrated("The database lacks the tables that this version needs: run `forwarder migrate`.")
 
 
 def alembic_config() -> "Config":
-    """Alembic's configuration: where the revisions are."""
     config: Config = load("alembic.config:Config")()
-    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
 
 
 @cache
 def known_revisions() -> frozenset[str]:
-    """Every revision that this version has."""
     scripts = load("alembic.script:ScriptDirectory").from_config(alembic_config())
     return frozenset(script.revision for script in scripts.walk_revisions())
 
 
 def create_tables(connection: Connection) -> None:
-    """Creates all tables in an empty database."""
     for tables in (metadata, _OF_TENANCY):
         tables.create_all(connection, checkfirst=False)
-
-
-def _upgrade(connection: Connection) -> list[str]:
-    """Apply the revisions that are missing, in the transaction of `connection`; which they were, in order."""
-    if connection.dialect.name == "postgresql":
-        encoding = connection.scalar(text("SHOW server_encoding"))
-        # Set up without a locale, PostgreSQL makes databases in SQL_ASCII: no guest may have an accent.
-        if encoding != "UTF8":
-            raise UnusableDatabase(
-                f"The database's encoding must be UTF8, and is {encoding}. Make another one: "
-                "createdb --encoding=UTF8 --template=template0 NAME"
-            )
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
-    known, applied = _applied(connection), list[str]()
-    if HEAD not in known:
-        config = alembic_config()
-        config.attributes |= {"connection": connection, "applied": applied}
-        if not known:
-            create_tables(connection)
-        load("alembic.command:upgrade" if known else "alembic.command:stamp")(config, "head")
-    return applied
 
 
 def _applied(connection: Connection) -> set[str]:
@@ -148,12 +140,13 @@ _ACCOUNTS: Final = _of(
     "skipped_checks"
 )
 """The columns of accounts that serving callers needs: no PMS credentials."""
-_KEYS: Final = _of("id workspace_id token_hash revoked_at test limit_requests limit_seconds scopes expires_at networks")
 _LIMITS: Final = _of("id limit_requests limit_seconds")
 
 _AUDITS: Final[dict[str, Sequence[str]]] = {"audit": ("INSERT",), "audit_head": _COUNT}
 _CALLED_OVER_HTTP: Final[dict[str, Sequence[str]]] = {
-    "api_keys": _KEYS,
+    "api_keys": _of(
+        "id workspace_id token_hash revoked_at test limit_requests limit_seconds scopes expires_at networks"
+    ),
     "workspaces": _LIMITS,
     "deployment_secrets": _READ,
     # The time of a key's last use is the only thing that a reading stage writes.
@@ -180,18 +173,14 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "worker": _EVERY_STAGE
     | {
         **dict.fromkeys(
-            ("reservations", "duplicates", "parked_cancellations", "workers", "outbox", "suspects"), _CHANGE
+            "reservations duplicates parked_cancellations workers outbox suspects grants card_keys sealing_keys".split(),
+            _CHANGE,
         ),
-        **dict.fromkeys(("grants", "card_keys", "sealing_keys"), _CHANGE),
-        "rate_buckets": _COUNT,
-        "integration_accounts": _READ,
-        # The key that request ids are checked with.
-        "deployment_secrets": _READ,
-        # To know which results on the topics the store may lack, and to say so to all workers.
-        "purges": _READ,
-        "recoveries": _APPEND,
-        "log_gaps": _APPEND,
-        "set_aside": _COUNT,
+        # The key that request ids are checked with; which results on the topics the store may lack.
+        **dict.fromkeys(("integration_accounts", "deployment_secrets", "purges"), _READ),
+        # To say to all workers what the store or a topic lost.
+        **dict.fromkeys(("recoveries", "log_gaps"), _APPEND),
+        **dict.fromkeys(("rate_buckets", "set_aside"), _COUNT),
         # For housekeeping, which has the worker's user.
         "api_keys": _of("id revoked_at expires_at"),
         "workspaces": _of("id reservation_days delivery_days dead_letter_days"),
@@ -205,10 +194,8 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     | _CALLED_OVER_HTTP
     | _AUDITS
     | {
-        "webhook_endpoints": _CHANGE,
-        "webhook_secrets": _CHANGE,
-        "webhook_deliveries": _CHANGE,
-        "log_gaps": ("SELECT", "INSERT"),
+        **dict.fromkeys(("webhook_endpoints", "webhook_secrets", "webhook_deliveries"), _CHANGE),
+        "log_gaps": _APPEND,
         "key_usage": _COUNT,
         # Whether a webhook selects accounts of its own workspace.
         "integration_accounts": _of("id workspace_id"),
@@ -227,14 +214,8 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
 """Privileges by stage and table. `operator` is for those who type `forwarder` commands."""
 
 
-_WHAT_WOULD: Final = (
-    "run `forwarder migrate --roles` as the owner of the tables, who may create roles (CREATEROLE), or have the roles created "
-    "first."
-)
-_NOT_OURS: Final = text(
-    "SELECT bool_or(NOT pg_has_role(relowner, 'USAGE')) FROM pg_class "
-    "WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"
-)
+_WHAT_WOULD: Final = """run `forwarder migrate --roles` as the owner of the tables, who may create roles (CREATEROLE), or have the \
+roles created first."""
 
 
 class CannotMakeRoles(ValueError):
@@ -246,25 +227,27 @@ async def make_roles(database_url: str | Path) -> list[str]:
     `CannotMakeRoles`, `StoreUnavailable`."""
     if isinstance(database_url, Path):
         raise CannotMakeRoles("Roles are PostgreSQL's: embedded, one process reads and writes all files.")
+
+    def make(connection: Connection) -> list[str]:
+        of_others = """SELECT bool_or(NOT pg_has_role(relowner, 'USAGE')) FROM pg_class
+            WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"""
+        if connection.scalar(text(of_others)):  # PostgreSQL would only warn that it grants nothing
+            raise CannotMakeRoles(f"This user does not own the tables: {_WHAT_WOULD}")
+        database, schema = connection.execute(text("SELECT current_database(), current_schema()")).one()
+        there = set(connection.scalars(text("SELECT rolname FROM pg_roles")))
+        names = {stage: f"{database}_{stage}" for stage in ROLES}
+        for stage, name in names.items():
+            role, here = _quoted(name), _quoted(schema)
+            if name not in there:
+                connection.execute(text(f"CREATE ROLE {role} NOLOGIN"))
+            # Whatever it had before, it has exactly these privileges from now on.
+            connection.execute(text(f"GRANT USAGE ON SCHEMA {here} TO {role}"))
+            connection.execute(text(f"REVOKE ALL ON ALL TABLES IN SCHEMA {here} FROM {role}"))
+            for table, privileges in ROLES[stage].items():
+                connection.execute(text(f"GRANT {', '.join(privileges)} ON {here}.{table} TO {role}"))
+        return list(names.values())
+
     try:
-        return await _as_owner(database_url, _make)
+        return await _as_owner(database_url, make)
     except NotPermitted:
         raise CannotMakeRoles(f"This user may not create roles: {_WHAT_WOULD}") from None
-
-
-def _make(connection: Connection) -> list[str]:
-    if connection.scalar(_NOT_OURS):  # PostgreSQL would only warn that it grants nothing
-        raise CannotMakeRoles(f"This user does not own the tables: {_WHAT_WOULD}")
-    database, schema = connection.execute(text("SELECT current_database(), current_schema()")).one()
-    there = set(connection.scalars(text("SELECT rolname FROM pg_roles")))
-    names = {stage: f"{database}_{stage}" for stage in ROLES}
-    for stage, name in names.items():
-        if name not in there:
-            connection.execute(text(f"CREATE ROLE {_quoted(name)} NOLOGIN"))
-        # Whatever it had before, it has exactly these privileges from now on.
-        role, here = _quoted(name), _quoted(schema)
-        connection.execute(text(f"GRANT USAGE ON SCHEMA {here} TO {role}"))
-        connection.execute(text(f"REVOKE ALL ON ALL TABLES IN SCHEMA {here} FROM {role}"))
-        for table, privileges in ROLES[stage].items():
-            connection.execute(text(f"GRANT {', '.join(privileges)} ON {here}.{table} TO {role}"))
-    return list(names.values())

@@ -41,8 +41,11 @@ _parked = parked_cancellations.c
 _limit = sa.bindparam("limit", type_=sa.Integer)
 _GUESTS: Final = "request record problem attempts evidence cancel_problem"
 _REWRITTEN: Final = columns_of(reservations, f"id {_GUESTS}")
-_ABOUT: Final = "request_id workspace_id account_id status due_at leased_by anonymized_at cancel_reason"
-_GUEST: Final = (*_REWRITTEN, *columns_of(reservations, _ABOUT))
+_GUEST: Final = (
+    *_REWRITTEN,
+    *columns_of(reservations, "request_id workspace_id account_id status due_at leased_by anonymized_at cancel_reason"),
+)
+_OPEN = (Status.PENDING.value, Status.IN_DOUBT.value)
 
 UNSORTED: Final = ("SET LOCAL enable_sort = off", "SET LOCAL enable_incremental_sort = off")
 """Without this, PostgreSQL may read and sort all deliveries of an endpoint to find the first few, if the table was never
@@ -93,16 +96,16 @@ class GuestStore:
     async def anonymize_finished(
         self, workspace_id: str, status: Status, *, until: date, now: datetime, limit: int
     ) -> int:
-        """Erases the guest's data of up to `limit` submissions of this status that finished on that day or before, oldest
-        first; returns how many. Fewer than `limit`: there are no more for now."""
+        """Anonymizes up to `limit` submissions of this status that finished on that day or before, oldest first; returns how many.
+        Fewer than `limit`: there are no more for now."""
         asked = {"workspace": workspace_id, "status": status.value, "until": until, "limit": limit}
         async with self._database.transaction() as connection:
             rows = (await connection.execute(finished(), asked)).all()
             return len(await self._anonymize(connection, rows, now))
 
     async def forget_parked_reasons(self, account_ids: Collection[str], *, before: datetime, limit: int) -> int:
-        """Erases the reasons of up to `limit` cancellations that were requested before that time and whose submissions never
-        arrived; returns how many. The cancellations stay in force."""
+        """Erases up to `limit` reasons of cancellations requested before that time, whose submissions never arrived; returns how
+        many. The cancellations stay in force."""
         old = (in_batch(_parked.account_id), _parked.requested_at < before, _parked.reason.is_not(None))
         named = sa.select(_parked.request_id).where(*old).limit(limit)
         return len(await self._forget_reasons(named, key_batch("account_id", account_ids)))
@@ -117,7 +120,6 @@ class GuestStore:
         """Deletes those of the next `limit` deliveries of the endpoint, with ids above `after`, that ended before that time. Keeps
         pending ones, however old. Returns the id of the last one read, None if no later one can have ended before; and how many
         were deleted."""
-        before = {"before": ended_before}
         async with self._database.transaction() as connection:
             if self._database.dialect == "postgresql":
                 for setting in UNSORTED:
@@ -128,8 +130,8 @@ class GuestStore:
             if not rows or rows[0].created_at >= ended_before:
                 return None, 0
             old = [row.id for row in rows if row.ended_at is not None and row.ended_at < ended_before]
-            gone = await connection.execute(delete_ended(), before | {BATCH: key_batch("id", old)}) if old else None
-            return rows[-1].id, 0 if gone is None else len(gone.all())
+            ended = {"before": ended_before, BATCH: key_batch("id", old)}
+            return rows[-1].id, len((await connection.execute(delete_ended(), ended)).all()) if old else 0
 
     async def submissions(self, request_ids: Collection[str]) -> Sequence[GuestRecord]:
         """The submissions with these request ids, or of which these are duplicates."""
@@ -147,9 +149,8 @@ class GuestStore:
         last: int | None = await self._database.scalar(sa.select(sa.func.max(ids.c.id)))
         if last is None:
             return (), None
-        found = sa.select(*_GUEST).where(_row.id > after, _row.id <= last, _row.anonymized_at.is_(None))
-        if workspace_id is not None:
-            found = found.where(_row.workspace_id == workspace_id)
+        known = (_row.id > after, _row.id <= last, _row.anonymized_at.is_(None), *_in_workspace(workspace_id))
+        found = sa.select(*_GUEST).where(*known)
         return await self._records(await self._database.read(found.order_by(_row.id))), last
 
     async def last_id(self) -> int:
@@ -171,7 +172,13 @@ class GuestStore:
                 if each.id not in erased and each.standing is not ErasureState.ERASED:
                     continue
                 theirs = about(each.request_id, _delivery.id, _delivery.body, _delivery.attempts).with_for_update()
-                rewritten = [anonymous_delivery(row) for row in await connection.execute(theirs)]
+                rewritten = []
+                for row in await connection.execute(theirs):
+                    event, attempts = from_json(row.body), _without_details(row.attempts)
+                    data = event.get("data")
+                    if isinstance(data, Mapping) and isinstance(data.get("reservation"), Mapping):
+                        event = {**event, "data": anonymous_data(data)}
+                    rewritten.append({"id": row.id, "body": _json(event), "attempts": attempts})
                 if rewritten:
                     batch = batch_of(_delivery.id, _delivery.body, _delivery.attempts)
                     values = {"body": batch.c.body, "attempts": batch.c.attempts, "trace": sa.null()}
@@ -197,7 +204,19 @@ class GuestStore:
     async def _anonymize(self, connection: AsyncConnection, rows: Sequence[sa.Row[Any]], now: datetime) -> set[int]:
         """The ids of the anonymized ones among the locked `rows`; not those whose events are still to be published."""
         waiting = await unpublished_of(connection.execute, [row.id for row in rows])
-        rewritten = [anonymous_row(row) for row in rows if row.id not in waiting]
+        rewritten = [
+            {
+                "id": row.id,
+                "request": _json(anonymous_request(from_json(row.request))),
+                "record": None if row.record is None else _json(anonymous_record(from_json(row.record))),
+                "problem": row.problem and _json(anonymous_problem(from_json(row.problem))),
+                "attempts": _without_details(row.attempts),
+                "evidence": row.evidence and read_evidence(row.evidence).anonymous.text,
+                "cancel_problem": row.cancel_problem and _json(anonymous_problem(from_json(row.cancel_problem))),
+            }
+            for row in rows
+            if row.id not in waiting
+        ]
         if rewritten:
             batch = batch_of(*_REWRITTEN)
             # A caller may write anything into its tracestate.
@@ -211,12 +230,11 @@ class GuestStore:
         waiting = await unpublished_of(self._database.read, [row.id for row in rows])
         records = list[GuestRecord]()
         for row in rows:
+            standing = ErasureState.UNPUBLISHED if row.id in waiting else ErasureState.ERASABLE
             if row.anonymized_at is not None:
                 standing = ErasureState.ERASED
             elif row.status in _OPEN or row.due_at is not None or row.leased_by is not None:
                 standing = ErasureState.UNFINISHED
-            else:
-                standing = ErasureState.UNPUBLISHED if row.id in waiting else ErasureState.ERASABLE
             record = GuestRecord(
                 id=row.id,
                 request_id=row.request_id,
@@ -262,35 +280,6 @@ def delete_ended() -> sa.Executable:
     return sa.delete(webhook_deliveries).where(in_batch(_delivery.id), ended).returning(_delivery.id)
 
 
-def anonymous_row(row: sa.Row[Any]) -> dict[str, Any]:
-    """The columns of a finished submission to anonymize, for a batch."""
-    return {
-        "id": row.id,
-        "request": _json(anonymous_request(from_json(row.request))),
-        "record": None if row.record is None else _json(anonymous_record(from_json(row.record))),
-        "problem": _problem(row.problem),
-        "attempts": _without_details(row.attempts),
-        "evidence": row.evidence and read_evidence(row.evidence).anonymous.text,
-        "cancel_problem": _problem(row.cancel_problem),
-    }
-
-
-def anonymous_delivery(row: sa.Row[Any]) -> dict[str, Any]:
-    """The columns of a webhook delivery to anonymize."""
-    event = from_json(row.body)
-    data = event.get("data")
-    if isinstance(data, Mapping) and isinstance(data.get("reservation"), Mapping):
-        event = {**event, "data": anonymous_data(data)}
-    return {"id": row.id, "body": _json(event), "attempts": _without_details(row.attempts)}
-
-
-_OPEN = (Status.PENDING.value, Status.IN_DOUBT.value)
-
-
-def _problem(text: str | None) -> str | None:
-    return None if text is None else _json(anonymous_problem(from_json(text)))
-
-
 def _without_details(attempts: str) -> str:
     """The attempts without their details: a PMS, or a customer's endpoint, may echo the request."""
     return _json([{**attempt, "detail": None} for attempt in from_json(attempts)])
@@ -315,7 +304,7 @@ class Purger:
         self, before: date, workspace_id: str | None, *, after: int, limit: int
     ) -> tuple[int | None, int]:
         """Deletes the finished ones among the next `limit` rows with ids above `after`. Returns the id of the last row read, None
-        where there are no more, and how many were deleted."""
+        if there are no more, and how many were deleted."""
         # Ids follow the order of ingestion: once a row is too recent, all later ones are.
         following = sa.select(_row.id, _row.created_at).where(_row.id > after).order_by(_row.id).limit(limit)
         span = following.subquery("span")
@@ -347,9 +336,10 @@ class Purger:
     async def mark(self, before: date, *, now: datetime) -> None:
         """Records, before anything is deleted, that the store may lack submissions that finished before that day."""
         values = {"finished_before": before, "purged_at": now}
-        noted = insert_into(self._database.dialect, purges).values(values)
-        again = noted.on_conflict_do_update(index_elements=["finished_before"], set_={"purged_at": now})
-        await self._database.run(again)
+        mark = insert_into(self._database.dialect, purges).values(values)
+        await self._database.run(
+            mark.on_conflict_do_update(index_elements=["finished_before"], set_={"purged_at": now})
+        )
 
     async def purged_before(self) -> datetime | None:
         """Submissions accepted or finished before this time may have been deleted; None: none were."""
@@ -358,9 +348,12 @@ class Purger:
 
 
 def _finished(before: date, workspace_id: str | None) -> Sequence[sa.ColumnElement[bool]]:
-    theirs = () if workspace_id is None else (_row.workspace_id == workspace_id,)
     nothing_left = (_row.status.not_in(_OPEN), _row.due_at.is_(None), _row.leased_by.is_(None))
-    return (_row.created_at < _begin(before), before > FINISHED_DAY, *nothing_left, *theirs)
+    return (_row.created_at < _begin(before), before > FINISHED_DAY, *nothing_left, *_in_workspace(workspace_id))
+
+
+def _in_workspace(workspace_id: str | None) -> Sequence[sa.ColumnElement[bool]]:
+    return () if workspace_id is None else (_row.workspace_id == workspace_id,)
 
 
 def _begin(day: date) -> datetime:

@@ -1,6 +1,6 @@
 """Parts of the store's statements, for both databases: literals, times, INSERT with ON CONFLICT, locked picks, distinct values."""
 
-from datetime import date, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal, cast
 
@@ -16,22 +16,25 @@ from forwarder.process.clock import iso
 DialectName = Literal["postgresql", "sqlite"]
 ZERO: Final[sa.ColumnElement[int]] = sa.literal_column("0")
 ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1")
-"""As literals: part of a statement's one text, unlike parameters."""
+"""Literals are part of a statement's one text, unlike parameters."""
 
 
 def literal(text: str) -> sa.ColumnElement[str]:
-    """A text in quotes, as a literal."""
     return sa.literal_column(f"'{text}'")
 
 
-def written_as(element: type[FunctionElement[Any]], **texts: str) -> None:
-    """The text of `element` on each database; `{0}` is its first operand."""
+def sql_function(name: str, type_: TypeEngine[Any], **texts: str) -> type[FunctionElement[Any]]:
+    """A function with this text on each database; `{0}` is its first operand."""
+    # Ungrouped: SQLAlchemy would compare a condition with 1 on SQLite, which has no boolean, and no index serves that.
+    own = {"name": name, "type": type_, "inherit_cache": True, "self_group": lambda function, against=None: function}  # noqa: ARG005
+    element = type(name, (FunctionElement,), own)
 
     def written(text: str, element: FunctionElement[Any], compiler: SQLCompiler, **options: Any) -> str:
         return text.format(*(compiler.process(each, **options) for each in element.clauses))
 
     for dialect, text in texts.items():
         compiles(element, dialect)(partial(written, text))
+    return element
 
 
 class Moment(sa.TypeDecorator[datetime]):
@@ -41,8 +44,7 @@ class Moment(sa.TypeDecorator[datetime]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[datetime]:
-        stored: TypeEngine[Any] = sa.Text() if dialect.name == "sqlite" else sa.DateTime(timezone=True)
-        return dialect.type_descriptor(stored)
+        return dialect.type_descriptor(sa.Text() if dialect.name == "sqlite" else self.impl_instance)
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | str | None:
         if value is None or dialect.name == "sqlite":
@@ -53,30 +55,17 @@ class Moment(sa.TypeDecorator[datetime]):
         return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
-class utc_day(FunctionElement[date]):  # noqa: N801 - it is written as the functions of SQL are
-    """The day of a `Moment`, in UTC."""
+_DAY: Final = "CAST(timezone('UTC', {0}) AS DATE)"
+utc_day = sql_function("utc_day", sa.Date(), postgresql=_DAY, sqlite="substr({0}, 1, 10)")
+"""The day of a `Moment`, in UTC."""
 
-    name = "utc_day"
-    type = sa.Date()
-    inherit_cache = True
-
-
-written_as(utc_day, postgresql="CAST(timezone('UTC', {0}) AS DATE)", sqlite="substr({0}, 1, 10)")
-
-
-class octets(FunctionElement[int]):  # noqa: N801 - as `utc_day`
-    """The length of a text in bytes. PostgreSQL does not read the text for it."""
-
-    name = "octets"
-    type = sa.Integer()
-    inherit_cache = True
-
-
-written_as(octets, postgresql="octet_length({0})", sqlite="length(CAST({0} AS BLOB))")
+_BYTES: Final = "length(CAST({0} AS BLOB))"
+octets = sql_function("octets", sa.Integer(), postgresql="octet_length({0})", sqlite=_BYTES)
+"""The length of a text in bytes. PostgreSQL does not read the text for it."""
 
 
 def columns_of(table: sa.FromClause, names: str) -> tuple[sa.Column[Any], ...]:
-    """The columns of `table` with these names, separated by spaces."""
+    """The columns of `table` with these names."""
     return tuple(cast("sa.Column[Any]", table.c[name]) for name in names.split())
 
 
@@ -93,10 +82,8 @@ def locked(rows: Any) -> sa.CTE:
 
 
 def distinct(among: sa.ColumnElement[bool], *order: sa.Column[Any]) -> sa.CTE:
-    """The distinct values of a column, each found by one step through the index on `order`, which begins with it; and NULL.
-
-    If another index begins with the same column, name more columns of the order: otherwise a planner may use that index and read
-    every row of the table."""
+    """The distinct values of a column, each found by one step through the index on `order`, which begins with it; and NULL. Name
+    more columns of the order if another index begins with the same one: a planner may use that, and read every row of the table."""
     value = order[0]
     first = sa.select(value).where(among).order_by(*order).limit(ONE)
     found = sa.select(first.scalar_subquery().label("value")).cte("found", recursive=True)

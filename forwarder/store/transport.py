@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-_VERIFIED: Final = ("verify-ca", "verify-full")
-_ENCRYPTED: Final = ("require", *_VERIFIED)
+_ENCRYPTED: Final = ("require", "verify-ca", "verify-full")
 _MODES: Final = ("disable", "allow", "prefer", *_ENCRYPTED)
-_SESSION_ATTRS: Final = (("target_session_attrs", "PGTARGETSESSIONATTRS"), ("service", "PGSERVICE"))
 
 
 class BadTransport(ValueError):
@@ -39,7 +37,7 @@ def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
     if mode not in _MODES:
         raise BadTransport(f"sslmode must be one of {', '.join(_MODES)}")
     if mode in _ENCRYPTED:
-        _check_files(query, environment, verified=mode in _VERIFIED)
+        _check_files(query, environment, verified=mode != "require")
     # A service is a file of its own, and may name any host.
     service = "(of the service)" if query.get("service") or environment.get("PGSERVICE") else ""
     hosts = unquote(parts.netloc.rpartition("@")[2]) or query.get("host") or service or environment.get("PGHOST") or ""
@@ -55,8 +53,11 @@ def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
 
 def names_session_attrs(url: str, environment: Mapping[str, str]) -> bool:
     """Whether the URL, or libpq's variables, set the kind of server to connect to, or name a service, whose file may set it."""
-    query = parse_qs(urlsplit(url).query)
-    return any(query.get(name) or environment.get(variable) for name, variable in _SESSION_ATTRS)
+    query, names = (
+        parse_qs(urlsplit(url).query),
+        {"target_session_attrs": "PGTARGETSESSIONATTRS", "service": "PGSERVICE"},
+    )
+    return any(query.get(name) or environment.get(variable) for name, variable in names.items())
 
 
 def _check_files(query: Mapping[str, str], environment: Mapping[str, str], *, verified: bool) -> None:
@@ -66,8 +67,9 @@ def _check_files(query: Mapping[str, str], environment: Mapping[str, str], *, ve
     if verified and authority is None and not (Path.home() / ".postgresql/root.crt").exists():
         raise BadTransport("sslmode=verify-ca and verify-full need sslrootcert=, the file of the authority to trust")
     if (certificate is None) != (key is None):
-        absent = "sslcert" if key else "sslkey"
-        raise BadTransport(f"{absent} is missing: a client certificate needs sslcert= and sslkey=")
+        raise BadTransport(
+            f"{'sslcert' if key else 'sslkey'} is missing: a client certificate needs sslcert= and sslkey="
+        )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     read = f"sslrootcert={authority}"
     try:

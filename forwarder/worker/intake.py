@@ -31,7 +31,6 @@ from forwarder.store.submissions.port import (
     UNCHECKED,
     Arrival,
     CancellationArrival,
-    ConflictingBody,
     Duplicate,
     NotedOn,
     StoreUnavailable,
@@ -268,7 +267,7 @@ class Intake:
         changes = self.parts.recorder.changes
         if not await self.sure():
             raise StoreUnavailable(UNCHECKED)
-        repeated, conflicts = list[Duplicate](), list[ConflictingBody]()
+        repeated, conflicts = list[Duplicate](), list[Submission]()
         allotments: dict[str, _Allotment] = {}
         with self.dispatcher.reserving() as reserve:
             for account_id, count in Counter(each.submission.account_id for each in received).items():
@@ -323,14 +322,13 @@ class Intake:
         except LogUnavailable as error:
             _log.warning("duplicates.not_told", count=len(events), error=str(error))
 
-    async def _announce(self, conflicts: Sequence[ConflictingBody]) -> None:
+    async def _announce(self, conflicts: Sequence[Submission]) -> None:
         """Publishes that the conflicting bodies were not made. The store has recorded it, whether or not the event is published."""
         for each in conflicts:
-            request_id, account_id = each.submission.request_id, each.submission.account_id
-            _log.error("submission.conflicting_body", request_id=request_id, account_id=account_id)
+            _log.error("submission.conflicting_body", request_id=each.request_id, account_id=each.account_id)
         metrics.TAKEN_IN.labels(CONFLICTING_BODY).inc(len(conflicts))
         time = iso(self.parts.clock.now())
-        events = [encode_conflict(each.submission, time) for each in conflicts]
+        events = [encode_conflict(each, time) for each in conflicts]
         step = partial(self.parts.publisher.publish, self.parts.topics.results, events)
         await keep_trying(step, name=Where.CONFLICTS, clock=self.parts.clock, outages=(LogUnavailable,))
 

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forwarder.process.clock import iso
+from forwarder.reservation.submission import Submission
 from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_batch, same_key
 from forwarder.store.sql import ONE, ZERO, DialectName, Moment, columns_of, insert_into, literal
 from forwarder.store.submissions import cancellations, duplicates
@@ -22,19 +23,17 @@ from forwarder.store.submissions.port import (
     UNCHECKED,
     Arrival,
     CancellationArrival,
-    ConflictingBody,
     Duplicate,
     NotedOn,
     StoreUnavailable,
     Work,
-    ignored,
 )
 from forwarder.store.submissions.rows import arrival_batch, card_row
 from forwarder.store.tables import PENDING, card_keys, reservations, workers
 
 
 class SubmissionIntake(Leases):
-    """Ingesting submissions and cancellations."""
+    """The part of `Recorder` that ingests."""
 
     async def ingest(
         self,
@@ -43,38 +42,37 @@ class SubmissionIntake(Leases):
         *,
         now: datetime,
         changes: int | None = None,
-        on_duplicate: Callable[[Duplicate], None] = ignored,
-        on_conflict: Callable[[ConflictingBody], None] = ignored,
+        on_duplicate: Callable[[Duplicate], None] = lambda _: None,
+        on_conflict: Callable[[Submission], None] = lambda _: None,
     ) -> Sequence[Work]:
-        """Inserts each new submission as PENDING; returns those of them that are `held` as leased work. A submission that FAILED
-        with the revision of `replay_of` becomes PENDING again, due at once. A submission whose cancellation came first is not
-        leased. A submission whose request id is known with another fingerprint is not made: the row of the first notes when the
+        """Inserts each new submission as PENDING; returns those of them that are `held` as leased work. One whose cancellation came
+        first is not leased. One whose request id is known with another fingerprint is not made: the row of the first notes when the
         last such one came (`conflicting_at`), and `on_conflict` is called with it.
 
         A repeat of an earlier submission (`Earlier.is_repeated_by`), of this batch or any before, gets no row: from then on its
         request id is an alias of the earlier one. `on_duplicate` is called with each after the commit. A submission with the stay
-        and guest of others that may lead to reservations is marked as `similar_to` these. Replays are decided one after the other:
-        if another submission replaces it (`Earlier.replaces`), earlier or later, it stays FAILED, and `on_duplicate` is called.
+        and guest of others that may lead to reservations is marked as `similar_to` these. One that FAILED with the revision of
+        `replay_of` becomes PENDING again, due at once. Replays are decided one after the other: if another submission replaces it
+        (`Earlier.replaces`), earlier or later, it stays FAILED, and `on_duplicate` is called.
 
         Ids are assigned in the order in which they become visible: a reader that has seen an id has missed none below it.
         `changes`: the number of changes of the database that the caller has checked. Raises `StoreUnavailable` if there are others:
         then a transaction leads to a database that nobody has checked."""
         if not arrivals:
             return ()
-        replays = [arrival for arrival in arrivals if arrival.replay_of is not None]
-        if replays:
+        dialect = self._database.dialect
+        if replays := [arrival for arrival in arrivals if arrival.replay_of is not None]:
             for refused_replay in await self._revive_all(replays, now, changes):
                 on_duplicate(refused_replay)
-        # Where a batch has one submission twice, the first was inserted.
-        arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
-        repeats, conflicts = Repeats(), list[ConflictingBody]()
+        arrived: dict[str, Arrival] = {}
+        repeats, conflicts = Repeats(), list[Submission]()
 
         async def without_repeats(connection: AsyncConnection, rows: Sequence[sa.Row[Any]]) -> Sequence[sa.Row[Any]]:
             nonlocal repeats, conflicts
             self._require_no_change(changes)
             known = {row.request_id for row in rows}
             if rows:
-                rows, repeats = await settle_repeats(connection, self._database.dialect, rows, arrived, now)
+                rows, repeats = await settle_repeats(connection, dialect, rows, arrived, now)
             known.difference_update(repeats.duplicates[row_id].submission.request_id for row_id in repeats.known)
             others = [
                 each
@@ -87,30 +85,30 @@ class SubmissionIntake(Leases):
                 await connection.execute(sa.insert(card_keys), keys)
             return rows
 
-        async def insert(arrivals: Sequence[Arrival]) -> Sequence[sa.Row[Any]]:
-            dialect = self._database.dialect
+        async def insert() -> Sequence[sa.Row[Any]]:
+            nonlocal arrived
+            # Where a batch has one submission twice, the first is inserted.
+            arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
             parameters = {**arrival_batch(dialect, arrivals), "now": now}
             return await self._lease(worker_id, ingest(dialect), parameters, without_repeats)
 
         try:
-            rows = await insert(arrivals)
+            rows = await insert()
         except IntegrityError:
             arrivals = await self._with_free_record_ids(arrivals)
-            arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
-            rows = await insert(arrivals)
+            rows = await insert()
         self._remember(((request_id, 0, None) for request_id in arrived), now)
         for duplicate in repeats.duplicates.values():
             on_duplicate(duplicate)
         for conflict in conflicts:
             on_conflict(conflict)
-        created_at = iso(now)
         return [
             Work(
                 id=row.id,
                 record_id=row.record_id,
                 submission=(arrival := arrived[row.request_id]).submission,
                 partition=arrival.partition,
-                created_at=created_at,
+                created_at=iso(now),
                 deadline_at=arrival.deadline_at,
                 attempts=(),
                 revision=0,
@@ -145,7 +143,7 @@ class SubmissionIntake(Leases):
                 return found
             arrivals = found
 
-    async def _conflicts(self, connection: AsyncConnection, others: Sequence[Arrival]) -> list[ConflictingBody]:
+    async def _conflicts(self, connection: AsyncConnection, others: Sequence[Arrival]) -> list[Submission]:
         """The submissions of `others`, whose ids are known, that have another body; notes them on the rows with their ids."""
         asked = key_batch("request_id", [each.submission.request_id for each in others])
         known = {row.asked_as: row for row in await connection.execute(duplicates.fingerprints_of(), {BATCH: asked})}
@@ -156,10 +154,10 @@ class SubmissionIntake(Leases):
         if latest:
             noted = as_batch([{"id": row_id, "conflicting_at": at} for row_id, at in latest.items()])
             await connection.execute(duplicates.note_conflicts(), {BATCH: noted})
-        return [ConflictingBody(each) for each in found]
+        return found
 
     async def _revive_all(self, replays: Sequence[Arrival], now: datetime, changes: int | None) -> Sequence[Duplicate]:
-        """Makes these FAILED submissions pending again, one after the other, except replaced ones, which it returns."""
+        """Makes these FAILED submissions pending again, one after the other; returns the replaced ones, which stay."""
         refused: list[Duplicate] = []
         async with self._database.transaction() as connection:
             await self._take_turn(connection)
@@ -185,11 +183,10 @@ class SubmissionIntake(Leases):
         self, arrivals: Sequence[CancellationArrival], *, now: datetime
     ) -> Mapping[str, NotedOn]:
         """Notes the cancellation on each submission, or on its original if it is a duplicate; returns the existing rows by request
-        id, of the submissions and of the duplicates. A worker that holds one finishes its push first.
-
-        The deadline of a submission that was surely not sent becomes `now`; a CONFIRMED one becomes due at once, to be cancelled.
-        If the submission is not known yet, the cancellation is noted when it is ingested, and it is not leased then. Changes
-        nothing if a cancellation was noted before, unless that one failed with the revision that the request names."""
+        id, of the submissions and of the duplicates. A worker that holds one finishes its push first. The deadline of a submission
+        that was surely not sent becomes `now`; a CONFIRMED one becomes due at once, to be cancelled. One that is not known yet gets
+        it when it is ingested, and is not leased then. Changes nothing if a cancellation was noted before, unless that one failed
+        with the revision that the request names."""
         if not arrivals:
             return {}
         async with self._database.transaction() as connection:
@@ -212,10 +209,10 @@ class SubmissionIntake(Leases):
                 for arrival in arrivals
                 for request in (arrival.request,)
             ]
-            batch = as_batch(rows)
-            await connection.execute(cancellations.note(), {BATCH: batch, "now": now})
-            await connection.execute(cancellations.park(self._database.dialect), {BATCH: batch})
-            found = await connection.execute(cancellations.noted_on(), {BATCH: batch})
+            batch = {BATCH: as_batch(rows)}
+            await connection.execute(cancellations.note(), {**batch, "now": now})
+            await connection.execute(cancellations.park(self._database.dialect), batch)
+            found = await connection.execute(cancellations.noted_on(), batch)
             noted = {row.request_id: NotedOn(row.request_id, row.partition, row.leased_by) for row in found}
         self._remember(((row["request_id"], 0, row["account_id"]) for row in rows), now)
         return noted | {name: noted[original] for name, original in renamed.items() if original in noted}
@@ -229,24 +226,21 @@ class SubmissionIntake(Leases):
 _row = reservations.c
 _worker: sa.BindParameter[str] = sa.bindparam("worker_id")
 _now = sa.bindparam("now", type_=Moment())
-_has_lease = sa.exists().where(workers.c.id == _worker)
-
-_INGESTED = columns_of(
-    reservations,
-    "request_id record_id workspace_id account_id partition log_offset log_timestamp_ms operation property_id "
-    "room_id arrival_date departure_date fingerprint card accepted_at deadline_at trace natural_key "
-    "transaction_key keyed same_key stay_key api_key_id",
-)
 
 
 @cache
 def ingest(dialect: DialectName) -> sa.Executable:
     """Inserts the new submissions of a batch, in the batch's order; leases those to be held, if the worker has a lease.
 
-    A reader that has seen an id must have missed none below it. But PostgreSQL assigns ids before their rows become visible: of two
-    transactions the one with the higher ids may become visible first. So a lock, held until the rows are visible, serializes them.
-    It is taken before the first id is assigned: to sort the batch, all of it must have been joined with the lock."""
-    columns = (*_INGESTED, _row.target)
+    PostgreSQL assigns ids before their rows become visible: of two transactions the one with the higher ids may become visible
+    first. So a lock, held until the rows are visible, serializes them. It is taken before the first id is assigned: to sort the
+    batch, all of it must have been joined with the lock."""
+    columns = columns_of(
+        reservations,
+        "request_id record_id workspace_id account_id partition log_offset log_timestamp_ms operation property_id "
+        "room_id arrival_date departure_date fingerprint card accepted_at deadline_at trace natural_key "
+        "transaction_key keyed same_key stay_key api_key_id target",
+    )
     own = (sa.column("position", sa.Integer), *columns, sa.column("held", sa.Boolean))
     batch = batch_of(*own, separate=_row.request)
     source: Any = batch
@@ -257,7 +251,7 @@ def ingest(dialect: DialectName) -> sa.Executable:
         "created_at": _now,
         "updated_at": _now,
         "due_at": _now,
-        "leased_by": sa.case((sa.and_(batch.c.held, _has_lease), _worker)),
+        "leased_by": sa.case((sa.and_(batch.c.held, sa.exists().where(workers.c.id == _worker)), _worker)),
     }
     rows = sa.select(*values.values()).select_from(source).order_by(batch.c.position)
     insert = insert_into(dialect, reservations).from_select(list(values), rows)
@@ -267,13 +261,9 @@ def ingest(dialect: DialectName) -> sa.Executable:
 
 def failed_with(revision: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     """Whether the row failed with this revision, and can be replayed."""
-    return sa.and_(
-        _row.status == literal("FAILED"),
-        _row.revision == revision,
-        # Anonymized rows cannot be replayed. Written as a CASE so that the planner does not scan the whole index of failed rows for
-        # the few rows of a batch.
-        sa.case((_row.anonymized_at.is_(None), ONE), else_=ZERO) == ONE,
-    )
+    # Anonymized rows cannot be replayed. A CASE, lest the planner scan the whole index of failed rows for the few rows of a batch.
+    identifiable = sa.case((_row.anonymized_at.is_(None), ONE), else_=ZERO) == ONE
+    return sa.and_(_row.status == literal("FAILED"), _row.revision == revision, identifiable)
 
 
 @cache
@@ -287,7 +277,7 @@ def replayable() -> sa.Executable:
 @cache
 def revive() -> sa.Executable:
     """Makes failed submissions of a batch pending again, with the cards of their dead letters, if they failed with the letter's
-    revision, so that a letter works once. Returns the ids of those revived."""
+    revision, so that a letter works once."""
     batch = batch_of(*columns_of(reservations, "request_id revision partition log_offset card deadline_at"))
     values = {
         "status": PENDING,

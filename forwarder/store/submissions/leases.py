@@ -27,7 +27,7 @@ _Narrow = Callable[[AsyncConnection, Sequence[sa.Row[Any]]], Awaitable[Sequence[
 
 
 class Leases(LossDetection):
-    """The worker's leases: renewing them, claiming due rows, and giving rows back."""
+    """The part of `Recorder` that leases."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         super().__init__(engine)
@@ -41,9 +41,8 @@ class Leases(LossDetection):
             renewed = sa.update(workers).where(workers.c.id == worker_id).values(sequence=workers.c.sequence + 1)
             return bool(await self._database.run(renewed.returning(workers.c.id)))
         self.checked = self.checked or self.database
-        about = {"lease_seconds": seconds, "checked": self.checked}
-        first = insert_into(self._database.dialect, workers).values(id=worker_id, sequence=0, **about)
-        again = {"sequence": workers.c.sequence + 1}
+        own = {"id": worker_id, "sequence": 0, "lease_seconds": seconds, "checked": self.checked}
+        first, again = insert_into(self._database.dialect, workers).values(own), {"sequence": workers.c.sequence + 1}
         await self._database.run(first.on_conflict_do_update(index_elements=["id"], set_=again))
         self._known_workers.add(worker_id)
         return True
@@ -121,9 +120,8 @@ class Leases(LossDetection):
             try:
                 works.append(work_of(row, worker_id))
             except FAULTS as error:  # contained to this row
-                unreadable.append(
-                    (row, contained(Where.SWEEP, error, request_id=row.request_id, reservation_id=row.id))
-                )
+                fault = contained(Where.SWEEP, error, request_id=row.request_id, reservation_id=row.id)
+                unreadable.append((row, fault))
         if works:
             self._blame.works()
         if not unreadable:
@@ -132,7 +130,7 @@ class Leases(LossDetection):
             await self.release(worker_id, [row.id for row, _ in unreadable])
             raise self._blame.outage(unreadable[0][1])
         resting = []
-        # Of the reservation, the fields that are separate columns.
+        # The fields of the reservation that are separate columns.
         own = columns_of(reservations, "property_id room_id arrival_date departure_date")
         for row, fault in unreadable:
             work = None
@@ -162,8 +160,7 @@ class Leases(LossDetection):
                 async with self._database.transaction() as connection:
                     if lost:
                         await connection.execute(release(), {"worker_id": worker_id, BATCH: key_batch("id", lost)})
-                    result = await connection.execute(statement, {"worker_id": worker_id, **parameters})
-                    leased = result.all()
+                    leased = (await connection.execute(statement, {"worker_id": worker_id, **parameters})).all()
                     kept = leased if narrow is None else await narrow(connection, leased)
             except BaseException:
                 self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))
@@ -171,8 +168,7 @@ class Leases(LossDetection):
             return kept
 
     async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
-        """Frees rows that were not pushed: any worker may claim them at once. Rows that were possibly sent before stay so; of the
-        others, the cancelled ones have their deadline brought forward."""
+        """Frees rows that were not pushed: any worker may claim them at once."""
         if work_ids:
             await self._database.run(release(), {"worker_id": worker_id, BATCH: key_batch("id", work_ids)})
 
@@ -181,11 +177,11 @@ class Leases(LossDetection):
         possibly sent. Returns the ids of those that this worker still holds. Only needed if their target has neither key nor
         reference."""
         batch = {"worker_id": worker_id, BATCH: key_batch("id", work_ids)}
-        return {row.id for row in await self._database.run(mark_pushing(), batch)} if work_ids else set()
+        return {row.id for row in await self._database.run(mark_pushing(), batch)} if work_ids else ()
 
     async def suspect(self, worker_id: str, work_id: int) -> int:
-        """Make durable, before it is handled, that this worker pushes a row that was taken over again and again. How many workers
-        have ended, or lost their lease, over it before."""
+        """Makes durable, before it is handled, that this worker pushes a row that was taken over again and again. Returns how many
+        workers have ended, or lost their lease, over it before."""
         first = insert_into(self._database.dialect, suspects).values(id=work_id, worker_id=worker_id, deaths=0)
         # A mark that another worker left is a death.
         died = sa.case((suspects.c.worker_id == worker_id, 0), else_=1)
@@ -204,7 +200,9 @@ _row = reservations.c
 _worker: sa.BindParameter[str] = sa.bindparam("worker_id")
 _now = sa.bindparam("now", type_=Moment())
 _waiting = sa.and_(_row.due_at.is_not(None), _row.leased_by.is_(None))
-_due = sa.and_(_waiting, _row.due_at <= _now, _row.partition.in_(sa.bindparam("partitions", expanding=True)))
+_mine = _row.partition.in_(sa.bindparam("partitions", expanding=True))
+_due = sa.and_(_waiting, _row.due_at <= _now, _mine)
+_limit = sa.bindparam("limit", type_=sa.Integer)
 _has_lease = sa.exists().where(workers.c.id == _worker)
 
 # Rows are found by their ids. As an expression, so that no planner goes through all rows of the holder instead.
@@ -225,19 +223,16 @@ WORK = (
 @cache
 def claim() -> sa.Executable:
     oldest = sa.select(_row.id).where(_row.account_id == sa.bindparam("account"), _due, _has_lease)
-    picked = locked(oldest.order_by(_row.due_at, _row.id).limit(sa.bindparam("limit", type_=sa.Integer)))
-    target = sa.bindparam("target", type_=sa.Text())
-    return _update_of(picked).values(leased_by=_worker, target=target).returning(*WORK)
+    update = _update_of(locked(oldest.order_by(_row.due_at, _row.id).limit(_limit)))
+    return update.values(leased_by=_worker, target=sa.bindparam("target", type_=sa.Text())).returning(*WORK)
 
 
 @cache
 def claim_expired() -> sa.Executable:
     # Literally the index's condition: only then can a prepared statement use it.
     pending = sa.and_(_row.status != IN_DOUBT, _waiting, _row.deadline_at <= _now)
-    mine = _row.partition.in_(sa.bindparam("partitions", expanding=True))
-    oldest = sa.select(_row.id).where(pending, mine, _has_lease).order_by(_row.deadline_at, _row.id)
-    picked = locked(oldest.limit(sa.bindparam("limit", type_=sa.Integer)))
-    return _update_of(picked).values(leased_by=_worker, target=sa.null()).returning(*WORK)
+    oldest = sa.select(_row.id).where(pending, _mine, _has_lease).order_by(_row.deadline_at, _row.id)
+    return _update_of(locked(oldest.limit(_limit))).values(leased_by=_worker, target=sa.null()).returning(*WORK)
 
 
 @cache
@@ -250,8 +245,8 @@ def accounts_due() -> sa.Executable:
 
 @cache
 def release() -> sa.Executable:
-    """Frees the rows of a batch. A cancelled row that was not sent gets its last due time as its deadline. A row that was never
-    tried becomes due at its acceptance time, because its worker's clock may be ahead of the others'; other rows keep theirs."""
+    """Frees the rows of a batch. Those that were possibly sent stay so. A cancelled one that was not sent gets its last due time as
+    its deadline. One that was never tried becomes due at its acceptance time: its worker's clock may be ahead of the others'."""
     never_tried = sa.and_(_row.tries == ZERO, _row.accepted_at < _row.due_at)
     return _of_the_batch().values(
         leased_by=sa.null(),
@@ -286,8 +281,7 @@ def _of_the_batch() -> sa.Update:
 
 @cache
 def free_abandoned() -> sa.Executable:
-    """Frees the rows of every holder without a lease. Skips rows that the holder is writing at this moment, so as not to wait for
-    it."""
+    """Frees the rows of every holder without a lease, except rows that it is writing at this moment."""
     holders = distinct(_row.leased_by.is_not(None), _row.leased_by)
     has_lease = sa.exists().where(workers.c.id == holders.c.value)
     picked = locked(sa.select(_row.id).where(key_among(_row.leased_by, sa.select(holders.c.value).where(~has_lease))))
@@ -321,8 +315,8 @@ def _abandoned() -> dict[str, Any]:
 def postpone() -> sa.Executable:
     """Record a batch of tries after which there will be another; the rows that were held. A try whose response was lost changes
     nothing when it is recorded again, even if its worker holds the row once more: others may have tried since."""
-    own = "id revision tries updated_at attempts due_at possibly_sent evidence"
-    batch = batch_of(*columns_of(reservations, own))
+    given = columns_of(reservations, "id revision tries updated_at attempts due_at possibly_sent evidence")
+    batch = batch_of(*given)
     over = cancelled_unsent(batch.c.possibly_sent)
     known = (_row.revision == batch.c.revision, _row.tries == batch.c.tries)
     values = {

@@ -22,7 +22,6 @@ from forwarder.store.tables import Key, duplicates, parked_cancellations, purges
 
 _MAX_REMEMBERED: Final = 20_000
 _REMEMBERED_FOR = _LOST_FOR = timedelta(hours=1)
-_PER_QUERY: Final = 2_000
 EVERY: Final = 2**31 - 1
 """More than any row's revision or tries."""
 
@@ -57,8 +56,8 @@ class _Known(NamedTuple):
 
 
 class LossDetection:
-    """What the store acknowledged to this process, and whether the database still has it: the last 20,000 submissions whose changes
-    were acknowledged within the last hour, and as many rows that were put off."""
+    """The part of `Recorder` that knows what the store acknowledged to this process, and whether the database still has it: the
+    last 20,000 submissions changed within the last hour, and as many rows that were put off."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
@@ -72,12 +71,12 @@ class LossDetection:
 
     @property
     def database(self) -> str | None:
-        """Which database is behind the connections: see `StoreIdentity.seen`."""
+        """As `StoreIdentity.seen`."""
         return self._identity.seen
 
     @property
     def changes(self) -> int:
-        """How often the database behind the connections turned out to be another one, or to have restarted. Cheap."""
+        """As `StoreIdentity.changes`. Cheap."""
         return self._identity.changes
 
     async def observe(self) -> None:
@@ -86,7 +85,7 @@ class LossDetection:
             self._identity.note(str(await self._database.scalar(OBSERVE)))
 
     def _remember(self, durable: Iterable[tuple[str, int, str | None]], now: datetime) -> None:
-        """Of these submissions, events up to that revision are durable; and a cancellation by that account, noted on the row or
+        """Of these submissions, events up to that revision are durable; and a cancellation by that account, on the row or
         parked."""
         for request_id, revision, cancelled_by in durable:
             before = self._known.pop(request_id, None) or _Known(0, None, now)
@@ -107,14 +106,11 @@ class LossDetection:
         """Counts what the database acknowledged to this recorder within the last hour and no longer has: `submissions`, `outcomes`
         (events and cancellations), and postponed rows (`put_off`); and unfinished `recoveries`. Empty if it has all: then nothing
         that this process relies on was lost, except claims."""
-        counts: Counter[str] = Counter()
-        purged_before = select(func.max(purges.c.finished_before)).scalar_subquery()
-        recovered_at = select(func.max(recoveries.c.recovered_at)).scalar_subquery()
-        unfinished = exists().where(recoveries.c.recovered_at.is_(None))
-        (accepted,) = await self._database.read(
-            select(purged_before.label("purged"), recovered_at.label("recovered_at"), unfinished.label("unfinished"))
-        )
-        counts.update(recoveries=int(accepted.unfinished))
+        purged_before = select(func.max(purges.c.finished_before)).scalar_subquery().label("purged")
+        recovered_at = select(func.max(recoveries.c.recovered_at)).scalar_subquery().label("recovered_at")
+        unfinished = exists().where(recoveries.c.recovered_at.is_(None)).label("unfinished")
+        (accepted,) = await self._database.read(select(purged_before, recovered_at, unfinished))
+        counts = Counter(recoveries=int(accepted.unfinished))
         # What a purge may have deleted, or precedes a recovery, proves nothing.
         since = max(now - _REMEMBERED_FOR, accepted.recovered_at or now - _REMEMBERED_FOR)
         purged = accepted.purged and datetime.combine(accepted.purged, time(), UTC)
@@ -131,15 +127,11 @@ class LossDetection:
             for work_id, each in self._put_off.items()
             if each.at >= since
         ]
-        known = batch_of(_row.id, _row.revision, _row.tries, _row.takeovers)
-        before = and_(
-            _row.id == known.c.id,
-            _row.revision <= known.c.revision,
-            _row.tries < known.c.tries,
-            _row.takeovers <= known.c.takeovers,
-        )
+        known = batch_of(_row.id, *_CLAIMED)
+        grown = (_row.revision <= known.c.revision, _row.tries < known.c.tries, _row.takeovers <= known.c.takeovers)
         # Those that lack their postponement, claimed since or not.
-        not_put_off = select(func.count()).select_from(known.join(reservations, before)).where(*_UNSENT)
+        before = known.join(reservations, and_(_row.id == known.c.id, *grown))
+        not_put_off = select(func.count()).select_from(before).where(*_UNSENT)
         for batch in _batches(put_off):
             counts.update(put_off=await self._database.scalar(not_put_off, {BATCH: batch}))
         return {what: count for what, count in counts.items() if count}
@@ -151,15 +143,12 @@ class LossDetection:
         known = batch_of(_row.id, *_CLAIMED)
         no_further = and_(_row.id == known.c.id, *(column <= known.c[column.name] for column in _CLAIMED))
         statement = select(_row.id).select_from(known.join(reservations, no_further)).where(theirs, *_UNSENT)
-        names = ["id", *(column.name for column in _CLAIMED)]
-        lost: list[int] = []
-        for batch in _batches([{name: getattr(each, name) for name in names} for each in held.values()]):
-            lost += [row.id for row in await self._database.read(statement, {BATCH: batch})]
-        return lost
+        rows = [{name: getattr(each, name) for name in known.c.keys()} for each in held.values()]  # noqa: SIM118
+        return [row.id for batch in _batches(rows) for row in await self._database.read(statement, {BATCH: batch})]
 
     async def agree(self, worker_id: str, database: str | None) -> Mapping[str, int]:
         """Records that this worker has found `database` whole. Counts the `workers` that have yet to look at it, each of which may
-        find that a push of its own was lost; and unfinished `recoveries`, which `report_loss` begins. Empty: all may push."""
+        find that it lost a push; and unfinished `recoveries`, which `report_loss` begins. Empty: all may push."""
         here = workers.c.id == worker_id
         await self._database.run(update(workers).where(here).values(checked=database))
         self.checked = database
@@ -184,8 +173,7 @@ class LossDetection:
 
 
 def _batches(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for first in range(0, len(rows), _PER_QUERY):
-        yield as_batch(rows[first : first + _PER_QUERY])
+    return (as_batch(rows[first : first + 2_000]) for first in range(0, len(rows), 2_000))
 
 
 def _lacking() -> Executable:

@@ -44,13 +44,11 @@ class StoreUnavailable(Exception):
     """The store could not be reached or did not answer in time."""
 
 
-UNCHECKED: Final = "the database was restarted, or is another one, and has not been checked yet"
-
-
 class Unstorable(ValueError):
     """The database rejects the values, and a retry would not help. No row was changed."""
 
 
+UNCHECKED: Final = "the database was restarted, or is another one, and has not been checked yet"
 UNKNOWN: Final = "{}"
 """The target of a push whose worker recorded none: it cannot be looked up afterwards."""
 
@@ -71,7 +69,7 @@ class Attempt:
 
 @value(frozen=True, slots=True)
 class CardKey:
-    """The keys of a row's card, each wrapped by the secret `secret_id`: of the security code, None if it has none or the key was
+    """The keys of a row's card, each wrapped by the secret `secret_id`: of the security code, None if there is none or it was
     destroyed, and of the rest. Not needed from `expires_at` on. `sealing_key`: the card is still sealed to the topic's key of that
     id, and has no keys of its own yet; `secret_id` and `number_key` are empty then."""
 
@@ -98,9 +96,9 @@ class Arrival:
     """A submission as the worker ingests it.
 
     `partition`, `offset`, `timestamp_ms` (UTC, since 1970) and `size` (bytes; 0 if not counted): of its message on the log.
-    `held`: the worker has room for it now and leases it at once; otherwise it waits in the store, due at once. `replay_of`: it
-    replays a dead letter, of the failure with that revision. `request`: the JSON text of its reservation, if known. `target`: as in
-    `Work`. `card_key`: kept with the row, if it is new. `record_ids_taken`: how many of its candidate record ids others have."""
+    `held`: the worker has room for it and leases it at once; otherwise it waits in the store, due at once. `replay_of`: it replays
+    a dead letter, of the failure with that revision. `request`: the JSON text of its reservation, if known. `target`: as in `Work`.
+    `card_key`: kept with the row, if it is new. `record_ids_taken`: how many of its candidate record ids others have."""
 
     submission: Submission
     partition: int
@@ -209,17 +207,6 @@ class Duplicate:
 
 
 @dataclass(frozen=True, slots=True)
-class ConflictingBody:
-    """A submission that was not made, because another body came before under its idempotency key."""
-
-    submission: Submission
-
-
-def ignored(_not_made: Duplicate | ConflictingBody) -> None:
-    """A callback that ignores which submissions got no row."""
-
-
-@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A message for the dead-letter topic: the one of the requests topic, with headers that say why it failed."""
 
@@ -313,21 +300,14 @@ class ThrottleState:
     requests_burst: float | None
 
 
-_ATTEMPTS_KEPT = 50
-_USUAL_PROBLEM = 4 * 1024
-_MAX_PROBLEM = 8 * 1024
-
-
 def with_attempt(
     attempts: tuple[Attempt, ...], action: str, started_at: str, seconds: float, outcome: AnyOutcome
 ) -> tuple[Attempt, ...]:
-    """`attempts` and one more. Keeps the last `_ATTEMPTS_KEPT`; numbering continues."""
+    """`attempts` and one more. Keeps the last 50; numbering continues."""
     number = attempts[-1].number + 1 if attempts else 1
     name, reason, detail = describe(outcome)
-    reason = reason and cut_text(reason, MAX_REASON)
-    detail = detail and cut_text(detail, MAX_DETAIL)
-    latest = Attempt(number, action, started_at, round(seconds * 1000), name, reason, detail)
-    return (*attempts, latest)[-_ATTEMPTS_KEPT:]
+    reason, detail = reason and cut_text(reason, MAX_REASON), detail and cut_text(detail, MAX_DETAIL)
+    return (*attempts, Attempt(number, action, started_at, round(seconds * 1000), name, reason, detail))[-50:]
 
 
 def completed(
@@ -341,8 +321,7 @@ def completed(
     cancel_by: datetime | None = None,
     evidence: Evidence = NOTHING_SENT,
 ) -> Ended:
-    """The end of `work`, with its event. `confirmed`: the PMS's result, if confirmed; `problem`: the reason, if not.
-    `cancel_by`, `evidence`: as in `Ended`."""
+    """The end of `work`, with its event. `confirmed`: the PMS's result, if confirmed; `problem`: the reason, if not."""
     moment, is_cancelled = iso(now), status is Status.CANCELLED
     described = None if problem is None else described_problem(replace(problem, request_id=work.submission.request_id))
     state = SubmissionState(
@@ -359,13 +338,12 @@ def completed(
     record = compose_record(work.submission.reservation, state)
     cancellation = cancellation_of(work, status) if is_cancelled else None
     doubles = () if confirmed is None else confirmed.doubles
-    event = event_of(work, status, moment, record, cancellation, doubles)
     return Ended(
         work.id,
         status,
         attempts,
         now,
-        event,
+        event_of(work, status, moment, record, cancellation, doubles),
         state.pms_reservation_id,
         described,
         cancelled_at=now if is_cancelled else None,
@@ -385,21 +363,20 @@ def event_of(
 ) -> ResultEvent:
     """The event for `work` at `moment` (ISO 8601), with the next revision. It always fits the store and the log: the PMS's data is
     cut if the record would be too large."""
-    submission = work.submission
+    it = work.submission
 
     def event(record: Mapping[str, Any]) -> ResultEvent:
         data = result_data(
-            request_id=submission.request_id,
-            workspace_id=submission.workspace_id,
-            account_id=submission.account_id,
+            request_id=it.request_id,
+            workspace_id=it.workspace_id,
+            account_id=it.account_id,
             status=status,
             record=record,
             cancellation=cancellation,
             doubles=doubles,
             similar_to=work.similar_to,
         )
-        key, trace = submission.key, submission.trace
-        return ResultEvent(submission.request_id, work.revision + 1, status, key, moment, data, trace)
+        return ResultEvent(it.request_id, work.revision + 1, status, it.key, moment, data, it.trace)
 
     whole = event(record)
     try:
@@ -413,12 +390,11 @@ def event_of(
 def described_problem(problem: Problem) -> dict[str, Any]:
     """`problem` in its stored form: long texts from a PMS are cut."""
     described = problem.as_json()
-    return described if fits(described, _USUAL_PROBLEM) else bounded(described, _MAX_PROBLEM)
+    return described if fits(described, 4 * 1024) else bounded(described, 8 * 1024)
 
 
 def cancellation_of(work: Work, status: Status, problem: Mapping[str, Any] | None = None) -> Cancellation | None:
     """The cancellation of `work` in `status`; None if none was requested."""
-    if work.cancellation is None:
+    if (asked := work.cancellation) is None:
         return None
-    asked = work.cancellation
     return Cancellation(cancellation_status(status, problem), asked.requested_at, asked.reason, problem)

@@ -16,7 +16,8 @@ from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.reader import Reader
-from forwarder.store.submissions.port import Arrival, CancellationArrival, ConflictingBody, Duplicate, Work
+from forwarder.reservation.submission import Submission
+from forwarder.store.submissions.port import Arrival, CancellationArrival, Duplicate, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.store.tables import duplicates, reservations
@@ -67,7 +68,7 @@ class Ingest:
     def __init__(self) -> None:
         self.works: Sequence[Work] = ()
         self.duplicates: list[Duplicate] = []
-        self.conflicts: list[ConflictingBody] = []
+        self.conflicts: list[Submission] = []
 
     @property
     def new(self) -> list[str]:
@@ -384,14 +385,14 @@ async def test_another_body_under_one_id_ends_visibly(recorder: Recorder, reader
     )
     batches = [[first, other]] if together else [[first], [other]]
     came = [await ingest(recorder, *batch) for batch in batches]
-    assert [each for one in came for each in one.conflicts] == [ConflictingBody(other.submission)]
+    assert [each for one in came for each in one.conflicts] == [other.submission]
     assert [each for one in came for each in one.new] == [request_id(1)]
     shown = await reader.submission("acc", request_id(1))
     assert shown is not None
     assert (shown.conflicting_at, shown.fingerprint) == ("2027-01-01T00:01:00.000Z", first.submission.fingerprint)
     # What the log delivers again is told of again, and changes nothing; the first is no conflict.
     again = await ingest(recorder, first, other)
-    assert (again.conflicts, again.new) == ([ConflictingBody(other.submission)], [])
+    assert (again.conflicts, again.new) == ([other.submission], [])
     assert await reader.submission("acc", request_id(1)) == shown
 
 
@@ -400,7 +401,7 @@ async def test_so_does_one_whose_key_turned_out_to_be_a_duplicate(recorder: Reco
     await ingest(recorder, sent(1), second)
     other = replace(second, submission=replace(second.submission, fingerprint="f" * 32))
     came = await ingest(recorder, other)
-    assert came.conflicts == [ConflictingBody(other.submission)]
+    assert came.conflicts == [other.submission]
     shown = await reader.submission("acc", request_id(1))
     assert shown is not None
     assert shown.conflicting_at is not None
