@@ -35,7 +35,7 @@ from forwarder.store.lists.port import (
 from forwarder.store.sql import ONE, DialectName, columns_of, octets
 from forwarder.store.submissions.duplicates import fingerprint_of, original_of
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.submissions.rows import attempts_of, similar_in
+from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.tables import POSSIBLE_STATUSES, reservations
 
 _row = reservations.c
@@ -233,7 +233,7 @@ def _stored(row: sa.Row[Any]) -> StoredSubmission:
         revision=row.revision,
         cancellation=cancellation,
         partition=row.partition,
-        similar_to=similar_in(row.similar_to),
+        similar_to=tuple(from_json(row.similar_to or "[]")),
         conflicting_at=row.conflicting_at and iso(row.conflicting_at),
         evidence=read_evidence(row.evidence or ""),
     )

@@ -1,8 +1,8 @@
 """The statements that match cancellations with their submissions, in either order of arrival.
 
-A cancellation whose submission was not ingested yet is parked. Submissions and cancellations are ingested under one lock, so that
-the second always finds the first. The deadline of a submission that was surely not sent is brought forward: the deadline keeper
-then ends it, even if its account's queue is closed."""
+A cancellation whose submission was not ingested yet is parked. Both are ingested under one lock, so that the second always finds
+the first. The deadline of a submission that was surely not sent is brought forward: the deadline keeper then ends it, even if its
+account's queue is closed."""
 
 from functools import cache
 from typing import Any, Final
@@ -13,9 +13,6 @@ from forwarder.store.batches import batch_of, in_batch, same_key
 from forwarder.store.sql import ZERO, DialectName, Moment, columns_of, insert_into, literal
 from forwarder.store.tables import CANCELLED, CONFIRMED, PENDING, parked_cancellations, reservations
 
-_INGEST_LOCK: Final = 0x72657376
-"""The number of a PostgreSQL advisory lock that nothing else uses."""
-
 _row = reservations.c
 _parked = parked_cancellations.c
 _now = sa.bindparam("now", type_=Moment())
@@ -23,13 +20,12 @@ _now = sa.bindparam("now", type_=Moment())
 # As an expression, so that no planner scans all rows of the account instead of finding the one.
 _account_id = sa.func.coalesce(_row.account_id, literal(""))
 CANCEL_REQUESTED: Final = _row.cancel_requested_at.is_not(None)
-"""The row is to be cancelled."""
 
 
 def ingest_lock() -> sa.Select[Any]:
-    """Take the lock for ingesting rows or cancellations: PostgreSQL's until the end of the transaction. SQLite has only one writer
-    at a time anyway."""
-    return sa.select(sa.func.pg_advisory_xact_lock(sa.literal_column(str(_INGEST_LOCK))).label("taken"))
+    """Takes PostgreSQL's lock for ingesting rows or cancellations, until the end of the transaction: an advisory lock that nothing
+    else uses. SQLite has only one writer at a time anyway."""
+    return sa.select(sa.func.pg_advisory_xact_lock(sa.literal_column(str(0x72657376))).label("taken"))
 
 
 def _is_new(revision: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
@@ -47,10 +43,10 @@ def not_noted() -> sa.Select[Any]:
 
 @cache
 def note() -> sa.Executable:
-    """Note a batch of cancellations on their rows, where none is noted yet or the noted one failed with the revision named here."""
+    """Notes a batch of cancellations on their rows, where none is noted yet or the noted one failed with the revision named
+    here."""
     own = "request_id account_id revision cancel_requested_at cancel_reason deadline_at trace"
     batch = batch_of(*columns_of(reservations, own))
-    is_new = _is_new(batch.c.revision)
     unsent = sa.and_(_row.status == PENDING, _row.leased_by.is_(None), ~_row.possibly_sent)
     # Of an outcome that was restored before its cancellation: this is the one that failed, or an earlier one.
     stays_failed = sa.and_(_row.cancel_problem.is_not(None), _row.revision != batch.c.revision)
@@ -68,7 +64,7 @@ def note() -> sa.Executable:
         "anonymized_at": sa.case((confirmed, sa.null()), else_=_row.anonymized_at),
     }
     theirs = sa.and_(same_key(_row.request_id, batch.c.request_id), _account_id == batch.c.account_id)
-    return sa.update(reservations).where(theirs, is_new).values(values)
+    return sa.update(reservations).where(theirs, _is_new(batch.c.revision)).values(values)
 
 
 @cache
@@ -87,9 +83,8 @@ def noted_on() -> sa.Select[Any]:
 @cache
 def unpark() -> sa.Executable:
     """Notes parked cancellations on the rows just ingested, and ends their leases; returns their ids and what was noted."""
-    request_id = sa.func.coalesce(
-        _parked.request_id, literal("")
-    )  # so that no planner looks rows up among the parked ones
+    # An expression, lest a planner look rows up among the parked ones.
+    request_id = sa.func.coalesce(_parked.request_id, literal(""))
     theirs = sa.and_(same_key(_row.request_id, request_id), _account_id == _parked.account_id)
     values = {
         "cancel_requested_at": _parked.requested_at,

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from pydantic_core import to_json
-from sqlalchemy import ColumnElement, delete, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, delete, exists, func, or_, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.request import SealedCard
@@ -30,8 +30,8 @@ class CardKeys:
 
     async def known(self, request_ids: Collection[str]) -> Collection[str]:
         """The submissions among these that were ingested, also as duplicates: their cards are not needed again."""
-        rows = select(reservations.c.request_id).where(reservations.c.request_id.in_(_named))
-        both = rows.union_all(select(duplicates.c.request_id).where(duplicates.c.request_id.in_(_named)))
+        names = (reservations.c.request_id, duplicates.c.request_id)
+        both = union_all(*(select(each).where(each.in_(_named)) for each in names))
         return {row[0] for row in await self._database.read(both, {BATCH: key_batch("request_id", request_ids)})}
 
     async def take(self, request_ids: Collection[str]) -> Mapping[str, CardKey]:
@@ -50,14 +50,12 @@ class CardKeys:
 
     async def destroy(self, request_ids: Collection[str]) -> None:
         if request_ids:
-            batch = {BATCH: key_batch("request_id", request_ids)}
-            await self._database.run(delete(card_keys).where(_IN_BATCH), batch)
+            await self._database.run(delete(card_keys).where(_IN_BATCH), {BATCH: key_batch("request_id", request_ids)})
 
     async def counts(self) -> Counter[str]:
         """The number of cards whose keys each secret wraps."""
         counted = select(_row.secret_id, func.count().label("cards")).where(_OWN).group_by(_row.secret_id)
-        rows = await self._database.read(counted)
-        return Counter({row.secret_id: row.cards for row in rows})
+        return Counter({row.secret_id: row.cards for row in await self._database.read(counted)})
 
     async def of_other_secrets(self, secret_id: str) -> Sequence[CardKey]:
         rows = await self._database.read(select(card_keys).where(_OWN, _row.secret_id != secret_id))
@@ -72,8 +70,7 @@ class CardKeys:
 
     async def sealing_keys(self) -> Collection[str]:
         """The ids of the topic's keys that cards of rows are still sealed to."""
-        rows = await self._database.read(select(_row.sealing_key).where(~_OWN).distinct())
-        return [row.sealing_key for row in rows]
+        return [row[0] for row in await self._database.read(select(_row.sealing_key).where(~_OWN).distinct())]
 
     async def sealed_to(self, sealing_key: str, *, limit: int) -> Sequence[KeptCard]:
         return await self._kept(_row.sealing_key == sealing_key, limit)
@@ -101,8 +98,7 @@ class CardKeys:
                 await connection.execute(kept.values(card=to_json(card_row(card)).decode()))
 
     async def sweep(self, *, now: datetime) -> int:
-        """Destroy what has expired, or has no row under way; how many there were."""
-        is_open = reservations.c.status.in_([PENDING, IN_DOUBT])
-        open_row = exists().where(reservations.c.request_id == _row.request_id, is_open)
-        useless = delete(card_keys).where(or_(_row.expires_at <= now, ~open_row))
+        """Destroys what has expired, or has no open row; returns how many there were."""
+        is_open = (reservations.c.request_id == _row.request_id, reservations.c.status.in_([PENDING, IN_DOUBT]))
+        useless = delete(card_keys).where(or_(_row.expires_at <= now, ~exists().where(*is_open)))
         return len(await self._database.run(useless.returning(_row.request_id)))

@@ -1,10 +1,9 @@
-"""Records outcomes and retries, and keeps the events of outcomes in the outbox until they are published. `Recorder` is the whole of
-the worker's side; its other methods are in `intake`, `leases` and `losses`."""
+"""Records outcomes and retries, and keeps the events of outcomes in the outbox until they are published."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from pydantic_core import from_json
@@ -24,8 +23,8 @@ from forwarder.store.tables import CONFIRMED, IN_DOUBT, IS_SET_ASIDE, outbox, re
 
 
 class Recorder(SubmissionIntake):
-    """The worker's side of the store. Every method takes a batch and is one transaction; all raise `StoreUnavailable`. One serves
-    one process; any number of processes share a database.
+    """The worker's side of the store, with the methods in `intake`, `leases` and `losses`. Each takes a batch, is one transaction
+    and raises `StoreUnavailable`. One serves one process; any number of processes share a database.
 
     A worker is a lease holder, by `worker_id`: it holds rows for as long as it renews, and recording a row that it no longer holds
     changes nothing. Before its first `renew`, and after its lease was taken over, it gets no rows: submissions that it ingests
@@ -35,14 +34,13 @@ class Recorder(SubmissionIntake):
         self, worker_id: str, ended: Sequence[Ended], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
         """Records outcomes. For those that ended, drops the sealed card (except IN_DOUBT) and puts the event in the outbox, in the
-        same transaction; returns the events by work id. Rows that this worker no longer holds are unchanged and absent from the
-        result."""
+        same transaction; returns the events by work id. Rows that this worker no longer holds are unchanged and not returned."""
         if not (ended or postponed):
             return {}
+        dialect, recorded = self._database.dialect, {each.work_id: each for each in ended}
         later = [each for each in ended if each.event.revision > 1]
         waiting = set[int]()  # the rows whose earlier events may be unpublished
         put_off, tried = dict[int, PutOff](), set[int]()
-        dialect = self._database.dialect
         if dialect == "postgresql" and ended and not (later or postponed):
             # For first outcomes only, as nearly all are: one statement, without a look-up.
             kept = await self._database.run(record(), {"worker_id": worker_id, **outcome_batch(dialect, ended)})
@@ -58,18 +56,15 @@ class Recorder(SubmissionIntake):
                     put_off = {row.id: PutOff(row.revision, row.tries, at) for row in pending}
                     tried = {row.id for row in rows}
                 batch = {"worker_id": worker_id, **outcome_batch(dialect, ended)}
-                finished = await connection.execute(finish(), batch) if ended else ()
-                held = {row.id for row in finished}
-                if later and held:
-                    waiting = await unpublished_of(connection.execute, [each.work_id for each in later])
+                held = {row.id for row in await connection.execute(finish(), batch)} if ended else set()
                 if held:
+                    waiting = await unpublished_of(connection.execute, [each.work_id for each in later])
                     batch = outcome_batch(dialect, [each for each in ended if each.work_id in held])
                     kept = (await connection.execute(insert_events(), batch)).all()
-        recorded = {each.work_id: each for each in ended}
         events: dict[int, OutboxEvent] = {}
         for row in kept:
-            one, in_turn = recorded[row.reservation_id], row.reservation_id not in waiting
-            events[row.reservation_id] = OutboxEvent(row.id, one.event, one.dead_letter, in_turn)
+            work_id, one = row.reservation_id, recorded[row.reservation_id]
+            events[work_id] = OutboxEvent(row.id, one.event, one.dead_letter, in_turn=work_id not in waiting)
         if events:
             known = ((each.event.request_id, each.event.revision, None) for each in events.values())
             self._remember(known, max(each.updated_at for each in ended))
@@ -112,7 +107,7 @@ class Recorder(SubmissionIntake):
         return entries
 
     async def keep_event(self, outbox_id: int, *, until: datetime, error_id: str) -> None:
-        """Note that an event could not be published, and return it no more before `until`."""
+        """Notes that an event could not be published: it is not returned before `until`."""
         values = {"faults": outbox.c.faults + 1, "error_id": error_id, "publish_attempted_at": until}
         await self._database.run(sa.update(outbox).where(outbox.c.id == outbox_id).values(values))
 
@@ -135,10 +130,7 @@ class Recorder(SubmissionIntake):
 
 _row = reservations.c
 
-_OUTCOME = columns_of(
-    reservations,
-    "status updated_at due_at attempts problem pms_reservation_id cancelled_at cancel_problem failure_class",
-)
+_SET: Final = "status updated_at due_at attempts problem pms_reservation_id cancelled_at cancel_problem failure_class"
 
 
 @cache
@@ -157,10 +149,10 @@ def finish() -> sa.Executable:
 
 def outcomes() -> sa.TableValuedAlias:
     """The batch of `rows.outcome_batch`."""
-    own = (sa.column("position", sa.Integer), *columns_of(reservations, "id revision evidence doubles"), *_OUTCOME)
+    own = (*columns_of(reservations, f"id revision evidence doubles {_SET}"), sa.column("cancel_by", Moment()))
     event = columns_of(outbox, "request_id key occurred_at trace dead_letter")
     around = (sa.column(each, sa.Text()) for each in ("before", "after"))  # the record, in the event's data
-    return batch_of(*own, sa.column("cancel_by", Moment()), *event, *around, separate=_row.record)
+    return batch_of(sa.column("position", sa.Integer), *own, *event, *around, separate=_row.record)
 
 
 def finish_where(condition: sa.ColumnElement[bool], batch: sa.FromClause, *, following: bool = True) -> sa.Update:
@@ -168,7 +160,7 @@ def finish_where(condition: sa.ColumnElement[bool], batch: sa.FromClause, *, fol
     later one."""
     # The cancellation came while the row was being pushed: now it can be cancelled.
     to_cancel = sa.and_(batch.c.status == CONFIRMED, batch.c.cancel_problem.is_(None), CANCEL_REQUESTED)
-    values: dict[str, Any] = {given.name: batch.c[given.name] for given in (*_OUTCOME, _row.record)} | {
+    values: dict[str, Any] = {name: batch.c[name] for name in (*_SET.split(), "record")} | {
         # A row in doubt may have to be pushed again, with its card.
         "card": sa.case((batch.c.status == IN_DOUBT, _row.card)),
         "leased_by": sa.null(),
@@ -210,8 +202,8 @@ async def unpublished_of(execute: Execute, work_ids: Collection[int]) -> set[int
     """Those of these rows that have an event in the outbox; looked up by `execute`."""
     if not work_ids:
         return set()
-    named = outbox.c.reservation_id.in_(sa.select(batch_of(outbox.c.reservation_id).c.reservation_id))
-    waiting = sa.select(outbox.c.reservation_id).where(named).distinct()
+    ids = outbox.c.reservation_id
+    waiting = sa.select(ids).where(ids.in_(sa.select(batch_of(ids).c.reservation_id))).distinct()
     return {row[0] for row in await execute(waiting, {BATCH: key_batch("reservation_id", work_ids)})}
 
 

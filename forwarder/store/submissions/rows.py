@@ -23,56 +23,49 @@ from forwarder.store.submissions.port import Arrival, Attempt, Ended, NotedCance
 
 def arrival_batch(dialect: DialectName, arrivals: Sequence[Arrival]) -> dict[str, Any]:
     """Arrivals for `intake.ingest`."""
-    rows = []
-    for position, arrival in enumerate(arrivals):
-        submission, natural = arrival.submission, arrival.submission.natural
-        row = {
+    rows = [
+        {
             "position": position,
-            "request_id": submission.request_id,
+            "request_id": it.request_id,
             "record_id": arrival.record_id,
-            "workspace_id": submission.workspace_id,
-            "account_id": submission.account_id,
+            "workspace_id": it.workspace_id,
+            "account_id": it.account_id,
             "partition": arrival.partition,
             "log_offset": arrival.offset,
             "log_timestamp_ms": arrival.timestamp_ms,
-            "operation": submission.operation,
-            "property_id": submission.property_id,
-            "room_id": submission.room_id,
+            "operation": it.operation,
+            "property_id": it.property_id,
+            "room_id": it.room_id,
             # As texts: one date among them, and pydantic would have to write the whole batch.
-            "arrival_date": submission.arrival.isoformat(),
-            "departure_date": submission.departure.isoformat(),
-            "fingerprint": submission.fingerprint,
-            "card": card_row(submission.card),
-            "accepted_at": iso(submission.accepted_at),
+            "arrival_date": it.arrival.isoformat(),
+            "departure_date": it.departure.isoformat(),
+            "fingerprint": it.fingerprint,
+            "card": card_row(it.card),
+            "accepted_at": iso(it.accepted_at),
             "deadline_at": iso(arrival.deadline_at),
-            "trace": submission.trace,
-            "api_key_id": submission.api_key_id,
+            "trace": it.trace,
+            "api_key_id": it.api_key_id,
             "target": arrival.target if arrival.held else None,
             "held": arrival.held,
-            **({"keyed": False} if natural is None else natural_columns(natural)),
+            **({"keyed": False} if it.natural is None else natural_columns(it.natural)),
         }
-        rows.append(row)
+        for position, arrival in enumerate(arrivals)
+        for it in (arrival.submission,)
+    ]
     texts = (each.request or to_json(each.submission.reservation) for each in arrivals)
     return batch_with_texts(dialect, rows, "request", texts)
 
 
 def natural_columns(natural: NaturalKey) -> dict[str, Any]:
-    """The columns of a natural key."""
-    return {
-        "natural_key": natural.key,
-        "transaction_key": natural.transaction,
-        "keyed": natural.keyed,
-        "same_key": natural.same,
-        "stay_key": natural.stay,
-    }
+    own = {"natural_key": natural.key, "transaction_key": natural.transaction, "keyed": natural.keyed}
+    return {**own, "same_key": natural.same, "stay_key": natural.stay}
 
 
 def outcome_batch(dialect: DialectName, ended: Collection[Ended]) -> dict[str, Any]:
     """Outcomes and their events for `recorder.finish`, `insert_events` and `record`."""
     rows = []
     for position, each in enumerate(ended):
-        event = each.event
-        before, _, after = event.written
+        event, (before, _, after) = each.event, each.event.written
         row = {
             "position": position,
             "id": each.work_id,
@@ -104,8 +97,7 @@ def outcome_batch(dialect: DialectName, ended: Collection[Ended]) -> dict[str, A
 def postponed_row(postponed: Postponed) -> dict[str, Any]:
     """A try for `leases.postpone`."""
     tried = _tried(postponed.work, postponed.attempts, postponed.updated_at, postponed.due_at)
-    evidence = postponed.evidence
-    return {**tried, "possibly_sent": bool(evidence.open), "evidence": evidence.text or None}
+    return {**tried, "possibly_sent": bool(postponed.evidence.open), "evidence": postponed.evidence.text or None}
 
 
 def resting_row(row: Row[Any], fault: Fault, *, now: datetime, due_at: datetime) -> dict[str, Any]:
@@ -173,7 +165,7 @@ def work_of(row: Row[Any] | SimpleNamespace, leased_by: str = "") -> Work:
         size=len(row.request) + len(row.card or ""),
         target=row.target,
         takeovers=row.takeovers,
-        similar_to=similar_in(row.similar_to),
+        similar_to=tuple(from_json(row.similar_to or "[]")),
     )
 
 
@@ -193,14 +185,10 @@ def _evidence_in(row: Row[Any] | SimpleNamespace) -> Evidence:
 
 
 def unreadable_work(row: Row[Any], own: Row[Any], fault: Fault, leased_by: str) -> Work | None:
-    """The readable part of a row that `work_of` cannot read, enough to end it: its ids, and of its reservation only `own`, which
-    are separate columns. None for a confirmed row whose record cannot be read, because ending it would lose the reservation."""
-    reservation = {
-        "propertyId": own.property_id,
-        "roomId": own.room_id,
-        "arrivalDate": own.arrival_date.isoformat(),
-        "departureDate": own.departure_date.isoformat(),
-    }
+    """The readable part of a row that `work_of` cannot read, enough to end it: its ids, and of its reservation the columns in
+    `own`. None for a confirmed row whose record cannot be read, because ending it would lose the reservation."""
+    stay = {"arrivalDate": own.arrival_date.isoformat(), "departureDate": own.departure_date.isoformat()}
+    reservation = {"propertyId": own.property_id, "roomId": own.room_id, **stay}
     readable = {
         "request": to_json(reservation).decode(),
         "attempts": to_json([_attempt_row(_unread(row, fault, row.deadline_at))]).decode(),
@@ -221,21 +209,13 @@ def _attempt_row(attempt: Attempt) -> dict[str, Any]:
 
 
 def attempts_of(text: str) -> tuple[Attempt, ...]:
-    """The attempts in a JSON text."""
     return tuple(Attempt(**each) for each in from_json(text))
 
 
-def similar_in(text: str | None) -> Sequence[str]:
-    """The request ids in the column `similar_to`."""
-    return () if text is None else tuple(from_json(text))
-
-
 def card_row(card: SealedCard | None) -> dict[str, str] | None:
-    """The JSON value of the column `card`."""
     return None if card is None else {"keyId": card.key_id, "sealed": card.sealed}
 
 
 def card_in(text: str | None) -> SealedCard | None:
-    """The card in the column `card`."""
     card = text and from_json(text)
     return SealedCard(card["keyId"], card["sealed"]) if card else None

@@ -14,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.submission import Submission
 from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.reader import Reader
-from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import Arrival, CancellationArrival, Duplicate, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import Repairs
