@@ -18,6 +18,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from forwarder.reservation.value import json_text
 from forwarder.store.sql import DialectName, sql_function
+from forwarder.store.tables import reservations
 
 BATCH: Final = "batch"
 """The parameter that takes the JSON text of `as_batch`."""
@@ -117,6 +118,16 @@ _key_among = sql_function("key_among", sa.Boolean(), postgresql="{0} = ANY (ARRA
 def key_among(column: sa.ColumnElement[Any], values: sa.Select[Any]) -> sa.ColumnElement[bool]:
     """An indexed column has one of these values: an array, built once, so that this is an index condition, without a join."""
     return _key_among(column, values.scalar_subquery())
+
+
+def of_each(dialect: DialectName, outer: sa.FromClause, rows: sa.Select[Any]) -> sa.Select[Any]:
+    """The reservations that `rows`, a limited query correlated to `outer`, selects for each row of `outer`."""
+    if dialect == "postgresql":
+        inner = rows.lateral("inner")
+        return sa.select(*inner.c).select_from(outer.join(inner, sa.true()))
+    # SQLite has no LATERAL, but evaluates such a list of ids for each row of `outer`.
+    ids = rows.with_only_columns(reservations.c.id)
+    return sa.select(*rows.selected_columns).select_from(outer.join(reservations, reservations.c.id.in_(ids)))
 
 
 def in_batch(column: sa.Column[Any]) -> sa.ColumnElement[bool]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class DeliveryStatus(StrEnum):
-    """As drawn above."""
+    """The status of a delivery."""
 
     PENDING = "PENDING"
     DELIVERED = "DELIVERED"

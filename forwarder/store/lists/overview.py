@@ -18,11 +18,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.process.clock import iso
 from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
-from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_among, key_batch
+from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_among, key_batch, of_each
 from forwarder.store.database import Database
 from forwarder.store.lists.port import LONGEST_LAG, AskedFor, StoredSubmission, SubmissionQuery, SubmissionSummary
 from forwarder.store.lists.reader import Reader
-from forwarder.store.lists.statements import of_each
 from forwarder.store.sql import ONE, DialectName, columns_of, distinct
 from forwarder.store.submissions.duplicates import original_of, originals_of_batch, replaced_by
 from forwarder.store.submissions.rows import attempts_of

@@ -1,12 +1,12 @@
 """Finds just ingested submissions that repeat an earlier one, are similar to one, or have another body under its idempotency
 key; and failed ones that have been replaced.
 
-Within one transaction, rows are inserted first, then compared, and deleted if they repeat another. For nearly all batches the
-comparison finds nothing, and is the only cost. A lock serializes ingests, so that the second of two always sees the first; but only
-in a later statement: the one that waited for the lock does not see rows committed meanwhile."""
+Within one transaction, rows are inserted, then compared, and deleted if they repeat another. For nearly all batches the comparison
+finds nothing, and is the only cost. A lock serializes ingests, so that the second of two sees the first; but only in a later
+statement: the one that waited for the lock does not see rows committed meanwhile."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey
 from forwarder.reservation.outcome import Status
-from forwarder.store.batches import BATCH, Execute, as_batch, batch_of, in_batch, key_batch, same_key
+from forwarder.store.batches import BATCH, Execute, as_batch, batch_of, in_batch, key_batch, of_each, same_key
 from forwarder.store.sql import ONE, DialectName, columns_of
 from forwarder.store.submissions import cancellations
 from forwarder.store.submissions.port import Arrival, Duplicate
@@ -58,8 +58,7 @@ async def settle_repeats(
     if any(row.new_id is None for row in found):  # means that any cancellations are parked
         cancelled = {row.id: row for row in await connection.execute(cancellations.unpark(), {"now": now})}
         await connection.execute(cancellations.forget_parked())
-    repeats = _decide(rows, arrived, found, cancelled)
-    named = in_batch(_row.id)
+    repeats, named = _decide(rows, arrived, found, cancelled), in_batch(_row.id)
     if repeats.duplicates:
         await connection.execute(sa.delete(reservations).where(named), {BATCH: key_batch("id", repeats.duplicates)})
     kept = [
@@ -140,18 +139,9 @@ def _decide(
         similar = [each.request_id for _, each in alike if each.is_similar_to(natural, accepted_at)]
         if similar:
             repeats.similar[row.id] = similar[:MAX_SIMILAR]
-        standing = Earlier(
-            submission.request_id,
-            natural.key,
-            natural.transaction,
-            natural.keyed,
-            Status.PENDING,
-            accepted_at,
-            cancelled[row.id].cancel_requested_at if row.id in cancelled else None,
-            natural.same,
-            natural.stay,
-        )
-        add(row.id, standing)
+        cancel_requested_at = cancelled[row.id].cancel_requested_at if row.id in cancelled else None
+        about = (natural.key, natural.transaction, natural.keyed, Status.PENDING, accepted_at, cancel_requested_at)
+        add(row.id, Earlier(submission.request_id, *about, natural.same, natural.stay))
     return repeats
 
 
@@ -189,7 +179,11 @@ _LOOKED_AT: Final[sa.ColumnElement[int]] = sa.literal_column("16")
 
 _row = reservations.c
 _new = reservations.alias("new")
-_old = reservations.alias("old")
+_ABOUT: Final = (
+    _row.id.label("old_id"),
+    *columns_of(reservations, "request_id natural_key transaction_key keyed status accepted_at cancel_requested_at"),
+    *columns_of(reservations, "cancel_problem same_key stay_key"),
+)
 
 
 @cache
@@ -197,61 +191,44 @@ def look(dialect: DialectName) -> sa.CompoundSelect[Any]:
     """For the rows from `first` to `last`, all just ingested: the earlier ones with the same content, or the same stay and guest;
     which of the rows are recorded repeats; and whether any cancellation is parked. An earlier one may occur several times."""
     any_parked = sa.select(ONE).select_from(parked_cancellations).limit(ONE).scalar_subquery()
-    parked = sa.select(*[sa.null()] * (2 + len(_about(_old)))).where(any_parked.is_not(None))
-    first, last = (sa.bindparam(name, type_=_new.c.id.type) for name in ("first", "last"))
+    parked = sa.select(*[sa.null()] * (2 + len(_ABOUT))).where(any_parked.is_not(None))
+    first, last = (sa.bindparam(name, type_=_row.id.type) for name in ("first", "last"))
     just_ingested = sa.and_(_new.c.id >= first, _new.c.id <= last)
     # A union takes its column types from its first part.
-    nothing = [sa.type_coerce(sa.null(), column.type).label(column.name) for column in _about(_old)]
+    nothing = [sa.type_coerce(sa.null(), column.type).label(column.name) for column in _ABOUT]
     source = _new.join(duplicates, same_key(duplicates.c.request_id, _new.c.request_id))
     columns = (_new.c.id.label("new_id"), duplicates.c.duplicate_of.label("original"), *nothing)
     parts = [sa.select(*columns).select_from(source).where(just_ingested)]
-    for find in (_newest_like, _same, _of_the_stay):
-        found, about = _with_found(dialect, find)
-        alike = sa.select(_new.c.id.label("new_id"), sa.null().label("original"), *about)
-        parts.append(alike.select_from(found).where(just_ingested))
+    for earlier in (_newest_like(), _same(), _of_the_stay()):
+        alike = of_each(dialect, _new, earlier)
+        own = (_new.c.id.label("new_id"), sa.null().label("original"))
+        parts.append(alike.with_only_columns(*own, *alike.selected_columns).where(just_ingested))
     return sa.union_all(*parts, parked)
 
 
-def _with_found(
-    dialect: DialectName, find: Callable[[sa.FromClause], sa.Select[Any]]
-) -> tuple[sa.FromClause, Sequence[sa.ColumnElement[Any]]]:
-    """The rows joined with the result of `find` for each, and the columns of that result."""
-    if dialect == "postgresql":
-        earlier = find(_old).lateral("earlier")
-        return _new.join(earlier, sa.true()), [*earlier.c]
-    # SQLite has no LATERAL, but evaluates such a list of ids for each row.
-    alike = reservations.alias("alike")
-    return _new.join(_old, _old.c.id.in_(find(alike).with_only_columns(alike.c.id))), _about(_old)
-
-
-def _newest_like(old: sa.FromClause) -> sa.Select[Any]:
+def _newest_like() -> sa.Select[Any]:
     """The newest with the same key of releases before 0.2: the transaction, or the natural key if there is none."""
-    found = recognised_by(old.c)
-    alike = _earlier(old, old.c.natural_key, same_key(found, recognised_by(_new.c)))
-    return alike.order_by(found.desc(), old.c.id.desc())
+    found = recognised_by(_row)
+    alike = _earlier(_row.natural_key, same_key(found, recognised_by(_new.c)))
+    return alike.order_by(found.desc(), _row.id.desc())
 
 
-def _same(old: sa.FromClause) -> sa.Select[Any]:
+def _same() -> sa.Select[Any]:
     """The newest with the same content, regardless of how many have the same stay."""
-    alike = _of_the_stay(old).where(old.c.same_key == _new.c.same_key)
-    return alike.order_by(old.c.stay_key.desc(), old.c.same_key.desc(), old.c.id.desc())
+    alike = _of_the_stay().where(_row.same_key == _new.c.same_key)
+    return alike.order_by(_row.stay_key.desc(), _row.same_key.desc(), _row.id.desc())
 
 
-def _of_the_stay(old: sa.FromClause) -> sa.Select[Any]:
+def _of_the_stay() -> sa.Select[Any]:
     """Some with the same stay and guest."""
-    return _earlier(old, old.c.stay_key, old.c.stay_key == _new.c.stay_key)
+    return _earlier(_row.stay_key, _row.stay_key == _new.c.stay_key)
 
 
-def _earlier(old: sa.FromClause, key: sa.ColumnElement[Any], alike: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _earlier(key: sa.ColumnElement[Any], alike: sa.ColumnElement[bool]) -> sa.Select[Any]:
     # Rows of the same batch are in memory. The rest is literally the index's condition: only then can it be used.
-    before = old.c.id < sa.bindparam("first", type_=old.c.id.type)
-    indexed = (key.is_not(None), old.c.status.in_(POSSIBLE_STATUSES))
-    return sa.select(*_about(old)).where(alike, before, *indexed).limit(_LOOKED_AT).correlate(_new)
-
-
-def _about(old: sa.FromClause) -> Sequence[sa.ColumnElement[Any]]:
-    names = "request_id natural_key transaction_key keyed status accepted_at cancel_requested_at cancel_problem"
-    return (old.c.id.label("old_id"), *columns_of(old, f"{names} same_key stay_key"))
+    before = _row.id < sa.bindparam("first", type_=_row.id.type)
+    indexed = (key.is_not(None), _row.status.in_(POSSIBLE_STATUSES))
+    return sa.select(*_ABOUT).where(alike, before, *indexed).limit(_LOOKED_AT).correlate(_new)
 
 
 @cache
@@ -270,8 +247,7 @@ def fingerprints_of() -> sa.Select[Any]:
 
 @cache
 def note_conflicts() -> sa.Executable:
-    """Notes on the rows of a batch when another body under their idempotency key was accepted. The time only increases, so that a
-    redelivered message changes nothing."""
+    """Notes on the rows of a batch when another body under their idempotency key was accepted. The time only increases."""
     batch = batch_of(_row.id, _row.conflicting_at)
     later = sa.func.coalesce(_row.conflicting_at, batch.c.conflicting_at) <= batch.c.conflicting_at
     these = sa.update(reservations).where(same_key(_row.id, batch.c.id), later)
@@ -289,11 +265,9 @@ def alike_of(dialect: DialectName) -> sa.CompoundSelect[Any]:
         _new.c.same_key.label("failed_same"),
         _new.c.updated_at.label("failed_at"),
     )
-    parts = []
-    for find in (_newest_like, _same):
-        source, about = _with_found(dialect, find)
-        parts.append(sa.select(*of_failed, *about).select_from(source).where(in_batch(_new.c.request_id)))
-    return sa.union_all(*parts)
+    each = [of_each(dialect, _new, earlier) for earlier in (_newest_like(), _same())]
+    parts = (alike.with_only_columns(*of_failed, *alike.selected_columns) for alike in each)
+    return sa.union_all(*(part.where(in_batch(_new.c.request_id)) for part in parts))
 
 
 @cache
