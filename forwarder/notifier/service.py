@@ -31,8 +31,7 @@ from forwarder.store.deliveries import NewDelivery
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.topics.codec import Undecodable, is_outcome
-from forwarder.topics.port import ConsumedMessage, Consumer
-from forwarder.topics.reading import read_last
+from forwarder.topics.port import ConsumedMessage, Consumer, read_last
 
 _UNBROKEN_SECONDS: Final = 3600.0
 """Failed posts no further apart are one unbroken failure: longer than any backoff, and the wait for a place after it."""

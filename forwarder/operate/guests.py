@@ -31,8 +31,7 @@ from forwarder.store.lists.overview import MIN_DIGITS, digits_of
 from forwarder.store.retention import ErasureState, GuestRecord, GuestStore, ParkedReason, Purger
 from forwarder.tenancy.port import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicy
 from forwarder.topics.codec import Undecodable, decode_data
-from forwarder.topics.port import Log, Topics
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import Log, Topics, read_to_end
 
 _PHONE: Final = re.compile(r"\+?\d[\d\s().\-/]{4,}\d")
 _BETWEEN_PHONES: Final = re.compile(r"\s/\s|\s-\s|\s\s|\n")

@@ -14,8 +14,7 @@ from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.printable import printable
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.topics.codec import Undecodable, structured_event
-from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Message
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Message, read_to_end
 
 _BEGINNING, _END = "beginning", "end"
 

@@ -18,8 +18,7 @@ from forwarder.operate.command import open_deployment, stop_on_signal, text_from
 from forwarder.operate.output import AsJson, Block, Shown, Table, WrongUsage, picked
 from forwarder.reservation.checks.card_numbers import find, mask, may_hold
 from forwarder.store.database import SqlTexts, StoredText
-from forwarder.topics.port import ConsumedMessage
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import ConsumedMessage, read_to_end
 
 MAX_HITS_LISTED: Final = 1_000
 """Per place. Further hits are only counted."""

@@ -13,8 +13,7 @@ from forwarder.observability import metrics
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.store.submissions.repairs import NotedGap, Places
-from forwarder.topics.port import Log, LogGap, moment_of
-from forwarder.topics.publishing import partition_of
+from forwarder.topics.port import Log, LogGap, moment_of, partition_of
 
 _log = structlog.get_logger(__name__)
 

@@ -13,8 +13,7 @@ from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.submission import Submission
 from forwarder.topics import codec
 from forwarder.topics.codec import MessageSigner
-from forwarder.topics.port import ConsumedMessage, Log, Topics
-from forwarder.topics.reading import read_last, read_to_end
+from forwarder.topics.port import ConsumedMessage, Log, Topics, read_last, read_to_end
 
 if TYPE_CHECKING:
     from forwarder.store.submissions.repairs import StoreRecovery

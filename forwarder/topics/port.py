@@ -1,4 +1,4 @@
-"""The port for the log, independent of the backend.
+"""The port for the log, independent of the backend; and how to read all that a topic holds, on any backend.
 
 Exception
 ├── LogUnavailable       the only one a caller must expect; each backend translates its driver's errors into it, in one place
@@ -8,16 +8,21 @@ Exception
     └── MessageTooLarge  the topic takes no message of that size"""
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Protocol
 
+from forwarder.process.loading import load
 from forwarder.reservation.parsing import unix_moment
 from forwarder.reservation.value import value
 
 Headers = tuple[tuple[str, bytes], ...]
+UNREADY_SECONDS = 5.0
+"""After a failed publish a publisher is not ready for so long, or until one succeeds. Not longer, because an unready process gets
+no requests and could never show that it works again."""
 MAX_MESSAGE_BYTES = 1_000_000
 """The maximum size of a message with its key and headers: what Kafka brokers accept by default."""
 
@@ -61,6 +66,17 @@ class Message:
         # 10 bytes per header: two lengths of up to five bytes.
         headers = sum(len(name.encode()) + len(content) + 10 for name, content in self.headers)
         return len(self.key) + len(self.value) + headers
+
+
+def partition_of(key: bytes, partitions: int, chosen: int | None = None) -> int:
+    """The partition of `key` among `partitions`: by murmur2, like Kafka's default partitioner, so that all clients agree; or the
+    `chosen` one, if it exists."""
+    return chosen if chosen is not None and chosen < partitions else _positive_hash(key) % partitions
+
+
+@lru_cache(maxsize=16_384)  # murmur2 is pure Python, and the keys of properties repeat
+def _positive_hash(key: bytes) -> int:
+    return int(load("aiokafka.partitioner:murmur2")(key)) & 0x7FFFFFFF
 
 
 def headers_as_text(headers: Headers) -> str:
@@ -262,3 +278,65 @@ class Log(Protocol):
     def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[Tail]: ...
 
     def admin(self) -> AbstractAsyncContextManager[TopicAdmin]: ...
+
+
+_MAX_EMPTY_READS = 60  # in a row, of half a second each
+
+
+async def read_to_end(
+    log: Log, topic: str, *, since: datetime | None = None
+) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
+    """The messages that `topic` holds at the time of the call, in batches, each partition in order; nothing if there is no such
+    topic. `since`: only from the first message of each partition that was appended at that time or later. Skips messages that are
+    deleted meanwhile. Raises `LogUnavailable`, also if messages that the log should hold do not arrive."""
+    async with log.admin() as admin:
+        ends = {partition: held.stop for partition, held in (await admin.offsets(topic)).items() if held}
+        if not ends:
+            return
+        left = dict(ends)
+        async with log.tail(topic, from_beginning=True) as tail:
+            if since is not None:
+                (first,) = await admin.offsets_at(topic, [since])
+                await tail.seek(first)
+                left = {partition: end for partition, end in ends.items() if first.get(partition, 0) < end}
+            async for found in _until(left, tail, admin, topic):
+                yield found
+
+
+async def read_last(
+    log: Log, topic: str, count: int, *, before: Mapping[int, int] | None = None
+) -> Sequence[ConsumedMessage]:
+    """The last `count` messages of each partition of `topic`: of all, or of those before the given offsets, and then only in the
+    partitions that are named. Raises as `read_to_end`."""
+    async with log.admin() as admin:
+        held = await admin.offsets(topic)
+        ends = {
+            part: kept.stop if before is None else min(before.get(part, 0), kept.stop) for part, kept in held.items()
+        }
+        firsts = {part: max(held[part].start, end - count) for part, end in ends.items()}
+        left = {part: end for part, end in ends.items() if firsts[part] < end}
+        if not left:
+            return []
+        async with log.tail(topic) as tail:
+            await tail.seek({part: firsts[part] for part in left})
+            return [each async for found in _until(left, tail, admin, topic) for each in found]
+
+
+async def _until(
+    ends: Mapping[int, int], tail: Tail, admin: TopicAdmin, topic: str
+) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
+    """The messages of `tail` before `ends`, in the partitions that these name."""
+    left, empty_reads = dict(ends), 0
+    while left:
+        batch = await tail.receive(max_messages=500, wait_seconds=0.5)
+        empty_reads = 0 if batch else empty_reads + 1
+        if empty_reads == _MAX_EMPTY_READS:
+            raise LogUnavailable(f"{topic}: the last messages of {len(left)} of its partitions did not come")
+        reached = {each.partition: each.offset + 1 for each in batch}
+        if not batch:
+            # Messages that are missing were deleted during the read, or the remaining records are no messages.
+            reached, held = dict(await tail.positions()), await admin.offsets(topic)
+            left = {part: end for part, end in left.items() if part in held and held[part].start < end}
+        left = {part: end for part, end in left.items() if reached.get(part, 0) < end}
+        if found := [each for each in batch if each.offset < ends.get(each.partition, 0)]:
+            yield found

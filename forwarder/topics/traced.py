@@ -3,7 +3,7 @@ sender's span, and processing it is a child span in the same trace, also linked 
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from forwarder.observability.tracing import OUR_ID, TRACEPARENT, TRACESTATE, Kind, Span, Tracer, ending, trace_headers
@@ -17,6 +17,7 @@ class TracedLog:
 
     def __init__(self, log: port.Log, tracer: Tracer, system: str) -> None:
         self._log, self._tracer, self._system = log, tracer, system
+        self.tail, self.admin = log.tail, log.admin
 
     @asynccontextmanager
     async def publisher(self) -> AsyncIterator[port.Publisher]:
@@ -34,24 +35,13 @@ class TracedLog:
             finally:
                 traced.give_up()
 
-    def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[port.Tail]:
-        return self._log.tail(topic, from_beginning=from_beginning)
-
-    def admin(self) -> AbstractAsyncContextManager[port.TopicAdmin]:
-        return self._log.admin()
-
 
 class TracedPublisher:
     """Sends messages without a trace unchanged: they belong to no traced request."""
 
     def __init__(self, publisher: port.Publisher, tracer: Tracer, system: str) -> None:
         self._publisher, self._tracer, self._system = publisher, tracer, system
-
-    def partition(self, topic: str, key: str) -> int | None:
-        return self._publisher.partition(topic, key)
-
-    async def ready(self) -> bool:
-        return await self._publisher.ready()
+        self.partition, self.ready = publisher.partition, publisher.ready
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         traces = [trace_of(message.headers) for message in messages]

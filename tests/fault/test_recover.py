@@ -33,8 +33,7 @@ from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.store.tables import duplicates, outbox, reservations
 from forwarder.topics.codec import encode_cancellation, replayed
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.topics.port import ConsumedMessage, Log
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import ConsumedMessage, Log, read_to_end
 from tests.fault import test_restore as restore
 from tests.fault.test_restore import HOUSE_SETTINGS, PATIENCE_SECONDS, House, copied
 from tests.support.backends import Backend, slow_on

@@ -40,8 +40,7 @@ from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import with_credential
 from forwarder.topics.codec import decode_data
-from forwarder.topics.port import Log, Topics
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import Log, Topics, read_to_end
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
 from tests.support.backends import Backend, slow_on

@@ -8,8 +8,7 @@ from typing import Any
 
 from forwarder.assembly.backend import open_backend
 from forwarder.topics.codec import header
-from forwarder.topics.port import Message
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import Message, read_to_end
 from tests.support.backends import slow_on
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Said, Typed, booking
 from tests.support.deployment.site import settings_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forwarder.assembly.backend import open_backend
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import read_to_end
 from tests.support.backends import slow_on
 from tests.support.deployment.deployment import Deployment, booking
 from tests.support.deployment.site import settings_of

@@ -20,8 +20,7 @@ from forwarder.store.database import Database
 from forwarder.store.submissions.port import Arrival
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import reservations
-from forwarder.topics.port import LogGap, Message
-from forwarder.topics.publishing import partition_of
+from forwarder.topics.port import LogGap, Message, partition_of
 from tests.support.backends import Backend as BackendName
 from tests.support.backends import only
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, Typed, booking, deploy

@@ -18,8 +18,7 @@ from forwarder.reservation.parsing import moment
 from forwarder.store.deployment import RunningProcess
 from forwarder.store.submissions.port import ThrottleState
 from forwarder.topics.codec import header, is_outcome
-from forwarder.topics.port import Log, TopicAdmin, Topics, moment_of
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import Log, TopicAdmin, Topics, moment_of, read_to_end
 
 MINUTES: Final = 30
 """How far back `Flow` looks."""

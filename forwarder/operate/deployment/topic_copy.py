@@ -19,8 +19,7 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import Submission
 from forwarder.topics.codec import decode_cancellation, decode_submission
-from forwarder.topics.port import ConsumedMessage, Log, Message, Topics, headers_as_text, headers_from_text
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import ConsumedMessage, Log, Message, Topics, headers_as_text, headers_from_text, read_to_end
 
 BATCH: Final = 200
 """How many of them to handle at a time."""

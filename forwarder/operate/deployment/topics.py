@@ -18,8 +18,7 @@ from forwarder.settings import Distributed, Embedded, settings_and_logging
 from forwarder.store.deployment import ProcessRegister
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.kafka.security import acls, arguments
-from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, moment_of
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, moment_of, read_to_end
 
 HIDDEN: Final = "(hidden)"
 _SHOWN: Final = frozenset(

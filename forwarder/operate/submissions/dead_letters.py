@@ -18,8 +18,7 @@ from forwarder.reservation.outcome import FAILURE_CLASS, FAILURE_CLASSES, FORGED
 from forwarder.reservation.parsing import whole_number
 from forwarder.store.lists.overview import FailedState, Overview
 from forwarder.topics.codec import CUT, EVENT_ID, Undecodable, decode_data, header, replayed
-from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message, moment_of
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message, moment_of, read_to_end
 
 _QUERY_SIZE = 1000
 _DIGITS = 9  # of a number that one of ours wrote

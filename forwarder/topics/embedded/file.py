@@ -13,8 +13,7 @@ from typing import IO, Final, TypeVar
 from urllib.parse import quote
 
 from forwarder.topics import port
-from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message
-from forwarder.topics.publishing import partition_of
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, partition_of
 
 T = TypeVar("T")
 _VERSION = 1

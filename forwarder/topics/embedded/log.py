@@ -3,6 +3,7 @@ acknowledged message is synced to disk. Several processes of one machine may use
 
 import asyncio
 import logging
+import math
 import sqlite3
 from asyncio import Future
 from collections import defaultdict
@@ -21,8 +22,7 @@ from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.loops import detached
 from forwarder.topics import port
 from forwarder.topics.embedded import file
-from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message
-from forwarder.topics.publishing import RecentFailure, partition_of
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, partition_of
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.05  # how soon messages published by another process are noticed
@@ -50,7 +50,7 @@ class EmbeddedLog:
     @asynccontextmanager
     async def publisher(self) -> AsyncIterator[port.Publisher]:
         async with self._writing() as writer:
-            yield EmbeddedPublisher(writer)
+            yield writer
 
     @asynccontextmanager
     async def consumer(
@@ -130,8 +130,8 @@ _Pending = tuple[_Command, "Future[object]", int]  # the last is its weight
 
 
 class EmbeddedWriter:
-    """Writes to the file for one process. While one transaction is being synced to the disk, the commands that come meanwhile are
-    collected for the next. Deletes old messages between transactions. Must be closed."""
+    """Writes to the file for one process, also as `port.Publisher`. While one transaction is being synced to the disk, the commands
+    that come meanwhile are collected for the next. Deletes old messages between transactions. Must be closed."""
 
     def __init__(self, log: EmbeddedLog) -> None:
         self.path = log.path
@@ -139,6 +139,8 @@ class EmbeddedWriter:
         self.prune_at = log.clock.monotonic()
         self.subscribers: dict[str, set[asyncio.Event]] = defaultdict(set)
         """For each topic, what to set whenever this process has published to it."""
+        self._failed_at = -math.inf
+        self._partitions: Mapping[str, int] = {}
         self._queue: list[_Pending] = []
         self._queued = asyncio.Event()
         self._closing = False
@@ -155,14 +157,39 @@ class EmbeddedWriter:
         count = partitions or self._log.partitions
         return bool(await self.execute(lambda connection, _: file.create(connection, topic, count)))
 
-    async def append(self, topic: str, messages: Sequence[Message]) -> None:
-        def command(connection: sqlite3.Connection, now_ms: int) -> None:
-            file.create(connection, topic, self._log.partitions)
-            file.append(connection, topic, messages, now_ms)
+    async def publish(self, topic: str, messages: Sequence[Message]) -> None:
+        refused = port.too_large(messages)
+        accepted = [each for index, each in enumerate(messages) if refused is None or index not in refused.sizes]
 
-        await self.execute(command, weight=len(messages))
-        for published in self.subscribers[topic]:
-            published.set()
+        def append(connection: sqlite3.Connection, now_ms: int) -> None:
+            file.create(connection, topic, self._log.partitions)
+            file.append(connection, topic, accepted, now_ms)
+
+        if accepted:
+            try:
+                await self.execute(append, weight=len(accepted))
+            except LogUnavailable:
+                self._failed_at = asyncio.get_running_loop().time()
+                raise
+            self._failed_at = -math.inf
+            for published in self.subscribers[topic]:
+                published.set()
+        if refused is not None:
+            raise refused
+
+    def partition(self, topic: str, key: str) -> int | None:
+        if topic not in self._partitions:
+            with suppress(LogUnavailable):
+                self._partitions = file.query(self.path, file.topics)
+        partitions = self._partitions.get(topic)
+        return None if partitions is None else partition_of(key.encode(), partitions)
+
+    async def ready(self) -> bool:
+        with suppress(LogUnavailable):
+            if asyncio.get_running_loop().time() - self._failed_at >= port.UNREADY_SECONDS:
+                await self.execute(lambda *_: None, within=0.8)
+                return True
+        return False
 
     async def execute(self, command: _Command, *, weight: int = 1, within: float | None = None) -> object:
         """The result of `command` once it is synced to the disk. Raises `LogUnavailable`, also if that takes longer than `within`
@@ -225,41 +252,6 @@ class EmbeddedWriter:
             for (_, result, _), value in zip(batch, done, strict=True):
                 if not result.done():
                     result.set_result(value)
-
-
-class EmbeddedPublisher:
-    """See `port.Publisher`. Calls within one process share transactions, and so the time for a sync to disk."""
-
-    def __init__(self, writer: EmbeddedWriter) -> None:
-        self._writer = writer
-        self._failure = RecentFailure()
-        self._partitions: Mapping[str, int] = {}
-
-    async def publish(self, topic: str, messages: Sequence[Message]) -> None:
-        refused = port.too_large(messages)
-        if accepted := [each for index, each in enumerate(messages) if refused is None or index not in refused.sizes]:
-            try:
-                await self._writer.append(topic, accepted)
-            except LogUnavailable:
-                self._failure.record(failed=True)
-                raise
-            self._failure.record(failed=False)
-        if refused is not None:
-            raise refused
-
-    def partition(self, topic: str, key: str) -> int | None:
-        if topic not in self._partitions:
-            with suppress(LogUnavailable):
-                self._partitions = file.query(self._writer.path, file.topics)
-        partitions = self._partitions.get(topic)
-        return None if partitions is None else partition_of(key.encode(), partitions)
-
-    async def ready(self) -> bool:
-        with suppress(LogUnavailable):
-            if not self._failure.recent():
-                await self._writer.execute(lambda *_: None, within=0.8)
-                return True
-        return False
 
 
 class EmbeddedTail:

@@ -4,7 +4,7 @@ partition outside any group. To recover from an error, just keep calling `receiv
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 from aiokafka.errors import KafkaError
@@ -41,22 +41,16 @@ class KafkaLog(KafkaConnection):
         self, topic: str, *, group: str, on_partitions: port.PartitionsChanged, on_gap: port.GapFound | None = None
     ) -> AsyncIterator[port.Consumer]:
         """A member on entry, else `LogUnavailable`; it leaves the group on exit."""
-        consumer = KafkaConsumer(topic, group, on_partitions, self, on_gap)
-        await consumer.join()
-        try:
+        async with aclosing(KafkaConsumer(topic, group, on_partitions, self, on_gap)) as consumer:
+            await consumer.join()
             yield consumer
-        finally:
-            await consumer.leave()
 
     @asynccontextmanager
     async def tail(self, topic: str, *, from_beginning: bool = False) -> AsyncIterator[port.Tail]:
         """Connected and in position on entry, else `LogUnavailable`."""
-        tail = KafkaTail(topic, self, from_beginning=from_beginning)
-        await tail.open()
-        try:
+        async with aclosing(KafkaTail(topic, self, from_beginning=from_beginning)) as tail:
+            await tail.open()
             yield tail
-        finally:
-            await tail.close()
 
     def admin(self) -> AbstractAsyncContextManager[port.TopicAdmin]:
         return kafka_admin(self)
@@ -96,7 +90,7 @@ class _Receiver:
         self._reader = KafkaReader(consumer, self._connection, careful=self._careful)
         return self._reader
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.close()
@@ -192,10 +186,10 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         # In the worst case joining waits for a dead member twice.
         return await self._connected(consumer, f"join {self._group}", consumer.start, 3 * session)
 
-    async def leave(self) -> None:
+    async def aclose(self) -> None:
         with suppress(LogUnavailable):  # messages that cannot be committed now are delivered again
             await self._commit_all()
-        await self.close()
+        await super().aclose()
 
     async def _commit_now(self) -> None:
         noted, self._uncommitted = self._uncommitted, {}
@@ -269,7 +263,7 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         return []
 
     async def _start_again(self) -> None:
-        await self.leave()
+        await self.aclose()
         await self._lose_partitions()
 
     async def _lose_partitions(self) -> None:
@@ -282,7 +276,7 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
             await self._report(frozenset())
 
     async def on_partitions_revoked(self, _revoked: Collection[TopicPartition]) -> None:
-        with suppress(LogUnavailable):  # as in `leave`
+        with suppress(LogUnavailable):  # as in `aclose`
             await self._commit_all()
         await self._lose_partitions()
 
@@ -319,7 +313,7 @@ class KafkaTail(_Receiver):
 
     async def _receive_once(self, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         if self._reader is not None and not self._reader.usable:
-            await self.close()
+            await self.aclose()
         reader = self._reader or await self.open()
         added = (reader.consumer.partitions_for_topic(self._topic) or frozenset()) - self._next.keys()
         if added:
@@ -333,9 +327,9 @@ class KafkaTail(_Receiver):
                 messages = await reader.take(max_messages, wait_seconds)
             except CannotRead:
                 self._careful = True  # and resume from the same positions
-                await self.close()
+                await self.aclose()
             except KafkaError:
-                await self.close()  # aiokafka only raises what it cannot recover from: start again
+                await self.aclose()  # aiokafka only raises what it cannot recover from: start again
                 raise
         for message in messages:
             self._next[message.partition] = message.offset + 1

@@ -6,6 +6,7 @@ number of requests, and of batches in them, far more than on the number of messa
 import asyncio
 import copy
 import logging
+import math
 from asyncio import Future
 from collections import deque
 from collections.abc import Collection, Coroutine, Sequence
@@ -21,8 +22,15 @@ from forwarder.process.loops import detached
 from forwarder.topics.kafka.admin import kafka_admin
 from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka, unavailable
 from forwarder.topics.kafka.internals import abandon_producer, make_closable, metadata_task, take_back_numbers
-from forwarder.topics.port import MAX_MESSAGE_BYTES, LogUnavailable, Message, MessageTooLarge, too_large
-from forwarder.topics.publishing import RecentFailure, partition_of
+from forwarder.topics.port import (
+    MAX_MESSAGE_BYTES,
+    UNREADY_SECONDS,
+    LogUnavailable,
+    Message,
+    MessageTooLarge,
+    partition_of,
+    too_large,
+)
 
 _log = logging.getLogger(__name__)
 _BURST = 3  # messages sent together; with fewer there is little to share
@@ -43,8 +51,9 @@ class KafkaPublisher:
         self._accumulator: BatchAccumulator | None = None
         self._starting = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
-        self._failure = RecentFailure()
+        self._failed_at = -math.inf
         self._limits: dict[str, tuple[int | None, float]] = {}
+        """The maximum message size of topics in bytes, None if the brokers do not report it; and when that was asked."""
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         never = too_large(messages)
@@ -53,8 +62,16 @@ class KafkaPublisher:
         refused = await self._send(topic, sent) if sent else ()
         if refused:
             sizes |= {index: each.size for index, each in enumerate(messages) if id(each) in refused}
-        if sizes:
-            raise MessageTooLarge(sizes, await self._limit_of(topic) if refused else MAX_MESSAGE_BYTES)
+        if not sizes:
+            return
+        limit, asked_at = self._limits.get(topic, (None, -math.inf))
+        now = asyncio.get_running_loop().time()
+        if refused and now - asked_at >= _LIMIT_SECONDS:
+            with suppress(LogUnavailable, KeyError, ValueError):
+                async with kafka_admin(self._connection) as admin:
+                    limit = int((await admin.settings(topic))["max.message.bytes"])
+            self._limits[topic] = (limit, now)
+        raise MessageTooLarge(sizes, limit if refused else MAX_MESSAGE_BYTES)
 
     async def _send(self, topic: str, messages: Sequence[Message]) -> Collection[int]:
         """Publishes; returns the ids of messages that were refused for their size. Raises `LogUnavailable`."""
@@ -73,24 +90,13 @@ class KafkaPublisher:
             if accumulator is not None and not unnumbered:
                 self._replace(accumulator)
             self._current()
-            self._failure.record(failed=True)
+            self._failed_at = asyncio.get_running_loop().time()
             raise unavailable(f"publish to {topic}", within, error) from error
-        self._failure.record(failed=False)
+        self._failed_at = -math.inf
         return refused
 
-    async def _limit_of(self, topic: str) -> int | None:
-        """The maximum message size of `topic` in bytes, at most a minute old; None if the brokers do not report it."""
-        now = asyncio.get_running_loop().time()
-        limit, asked_at = self._limits.get(topic, (None, -_LIMIT_SECONDS))
-        if now - asked_at >= _LIMIT_SECONDS:
-            with suppress(LogUnavailable, KeyError, ValueError):
-                async with kafka_admin(self._connection) as admin:
-                    limit = int((await admin.settings(topic))["max.message.bytes"])
-            self._limits[topic] = (limit, now)
-        return limit
-
     async def ready(self) -> bool:
-        if self._failure.recent():
+        if asyncio.get_running_loop().time() - self._failed_at < UNREADY_SECONDS:
             return False
         try:
             async with reaching_kafka("ask for metadata", within=0.8):

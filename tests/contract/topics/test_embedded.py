@@ -14,8 +14,7 @@ import pytest
 
 from forwarder.topics.embedded.file import MAX_READ_BYTES
 from forwarder.topics.embedded.log import EmbeddedLog, EmbeddedWriter
-from forwarder.topics.port import ConsumedMessage, GroupBusy, LogUnavailable, Message
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import ConsumedMessage, GroupBusy, LogUnavailable, Message, read_to_end
 from tests.support.log.messages import SOON, ignore_partitions, lag, numbered, numbers, take, until_published
 from tests.support.memory.clock import ManualClock
 

@@ -31,8 +31,7 @@ from forwarder.reservation.request import SealedCard
 from forwarder.store.engine import open_engine
 from forwarder.store.lists.overview import Overview
 from forwarder.topics.codec import MessageSigner, Undecodable, encode_cancellation
-from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import ConsumedMessage, Log, Message, Topics, read_to_end
 from forwarder.worker.outcome.recorder import DeadLetterWriter
 from tests.contract.topics.foreign_site import WORKSPACE, foreign_site
 from tests.support.backends import Backend, only, slow_on

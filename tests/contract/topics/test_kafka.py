@@ -12,8 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 
 from forwarder.topics.kafka import log as log_module
 from forwarder.topics.kafka.log import KafkaLog
-from forwarder.topics.port import Consumer, Message
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import Consumer, Message, read_to_end
 from tests.support.log.messages import SOON, Tally, ignore_partitions, new_topic, numbered, numbers, take
 
 PARTITIONS = 6

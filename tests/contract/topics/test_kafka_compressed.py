@@ -9,9 +9,15 @@ from aiokafka import AIOKafkaProducer
 
 from forwarder.topics.kafka import reader
 from forwarder.topics.kafka.log import KafkaConsumer, KafkaLog
-from forwarder.topics.port import ConsumedMessage, Consumer, LogUnreadable, Message
-from forwarder.topics.publishing import partition_of
-from forwarder.topics.reading import read_last, read_to_end
+from forwarder.topics.port import (
+    ConsumedMessage,
+    Consumer,
+    LogUnreadable,
+    Message,
+    partition_of,
+    read_last,
+    read_to_end,
+)
 from tests.support.log.foreign_batches import topic_with
 from tests.support.log.messages import SOON, ignore_partitions, lag, new_topic, numbered, numbers, take
 

@@ -8,8 +8,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from forwarder.topics.kafka.log import KafkaLog
-from forwarder.topics.port import ConsumedMessage, Consumer, Message, moment_of
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import ConsumedMessage, Consumer, Message, moment_of, read_to_end
 from tests.support.log.foreign_batches import STANDS_FOR, Raw, topic_with, write_batch
 from tests.support.log.messages import SOON, ignore_partitions, lag, new_topic, nothing_more, numbered, take
 

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from forwarder.topics.port import Log, Message
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import Log, Message, read_to_end
 from tests.support.log.messages import SOON, ignore_partitions, lag, new_topic, numbered, numbers, take
 
 PARTITIONS = 4

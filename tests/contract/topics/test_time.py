@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forwarder.topics.port import ConsumedMessage, Log, Message, Publisher, Tail
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import ConsumedMessage, Log, Message, Publisher, Tail, read_to_end
 from tests.support.log.messages import SOON, new_topic, nothing_more, numbered, numbers, take
 
 PARTITIONS = 4

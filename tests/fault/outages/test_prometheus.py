@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaProducer
 
 from forwarder.assembly.backend import open_backend
 from forwarder.operate.tenants.accounts import Accounts
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import read_to_end
 from forwarder_pms_kit.simulators import SITES
 from tests.fault.outages.prometheus import RULES, Prometheus, alerts_of, quick_rules
 from tests.support.backends import missing

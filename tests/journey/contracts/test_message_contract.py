@@ -8,8 +8,7 @@ import pytest
 
 from forwarder.assembly.backend import open_log
 from forwarder.settings import Distributed, Embedded
-from forwarder.topics.port import Message, Topics
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import Message, Topics, read_to_end
 from tests.support.backends import slow_on
 from tests.support.contracts.http_contract import HttpContract
 from tests.support.contracts.message_contract import check_dead_letter, check_message

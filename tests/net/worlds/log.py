@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from forwarder.topics.port import ConsumedMessage, Lag, LogUnavailable, Message, PartitionsChanged, Topics
-from forwarder.topics.publishing import partition_of
+from forwarder.topics.port import ConsumedMessage, Lag, LogUnavailable, Message, PartitionsChanged, Topics, partition_of
 from tests.net.worlds.mishap import Effect
 from tests.net.worlds.ownership import Ownership
 from tests.net.worlds.process import EPOCH, Process

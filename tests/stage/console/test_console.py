@@ -46,8 +46,7 @@ from forwarder.tenancy.port import Account, Scope, read_networks
 from forwarder.tenancy.sql.database import shared_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from forwarder.topics.codec import decode_cancellation, encode_submission, header, is_cancellation
-from forwarder.topics.port import Log, LogUnavailable, Message, Tail
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.port import Log, LogUnavailable, Message, Tail, read_to_end
 from forwarder.worker.outcome.recorder import DeadLetterWriter, letter_message
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.server import running_simulator

@@ -57,7 +57,7 @@ from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import SqlKeyUses, SqlUsage
 from forwarder.tenancy.sql.endpoints import Endpoints
 from forwarder.topics import outcomes as topics_outcomes
-from forwarder.topics.embedded.log import EmbeddedLog, EmbeddedPublisher
+from forwarder.topics.embedded.log import EmbeddedLog, EmbeddedWriter
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, LogGap, Message
 from forwarder.worker import due, intake
@@ -322,7 +322,7 @@ UNITS: Final = (
     Unit(Where.CANCELLATIONS, intake, "CancellationArrival", _cancelled, counted=Where.INTAKE),
     Unit(Where.CANCELLATIONS, Recorder, "request_cancellations", _cancelled, counted=Where.INTAKE),
     Unit(Where.CONFLICTS, intake, "encode_conflict", _conflicting, counted=Where.INTAKE),
-    Unit(Where.DEAD_LETTERS, EmbeddedPublisher, "publish", _letters),
+    Unit(Where.DEAD_LETTERS, EmbeddedWriter, "publish", _letters),
     Unit(Where.ADAPTER, Pms, "create", _tried),
     Unit(Where.PUSH, pusher, "apply_rules", _tried),
     Unit(Where.PUSH, pipeline, "decide", _tried),
