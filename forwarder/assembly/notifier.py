@@ -1,6 +1,6 @@
 """The notifier process."""
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 
 from forwarder.assembly import role
@@ -18,7 +18,7 @@ from forwarder.settings.environment import secret
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.tenancy.sealing import KeyPairUnsealer
 from forwarder.tenancy.sql.endpoints import Endpoints
-from forwarder.webhooks.sender import TracedSender, open_sender
+from forwarder.webhooks.sender import HttpSender, TracedSender
 
 
 async def run_notifier(settings: Settings, listening: role.Listening, stop: Stop) -> None:
@@ -60,8 +60,8 @@ async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:
         )
     await backend.notifier_key(pairs)
     proxy, seconds = secret(settings.environment.webhook_proxy), settings.notifier.post_seconds
-    opening = open_sender(settings.webhook_addresses, clock, seconds=seconds, proxy=proxy)
-    sender = await stack.enter_async_context(opening)
+    opened = aclosing(HttpSender(settings.webhook_addresses, clock, seconds=seconds, proxy=proxy))
+    sender = await stack.enter_async_context(opened)
     parts = NotifierParts(
         log=backend.log,
         topics=settings.topics,

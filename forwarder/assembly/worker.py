@@ -12,7 +12,7 @@ from forwarder.http.health import Health
 from forwarder.oversight.assumptions import Facts, broken_assumptions
 from forwarder.oversight.restored import LOOKED_AT
 from forwarder.pms.auth import RenewalTimes, SharedGrantKeeper
-from forwarder.pms.directory import Traces, open_directory
+from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
@@ -62,7 +62,8 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         policy=PushPolicy(push_seconds=push_seconds),
         grants=grants,
         plaintext=settings.environment.plaintext_to_pms,
-        traces=Traces(settings.environment.trace_to_pms, backend.tracer),
+        tracer=backend.tracer,
+        forward_traces=settings.environment.trace_to_pms,
     )
     pms = await stack.enter_async_context(opening)
     stack.push_async_callback(grants.finish)
@@ -127,4 +128,5 @@ async def _log_broken_assumptions(backend: Backend) -> None:
 def grants_of(backend: Backend, keyring: Keyring, push_seconds: float) -> SharedGrantKeeper:
     """Grants are sealed to the secret that all workers share."""
     rows = SqlGrants(backend.engine, keyring, keyring)
-    return SharedGrantKeeper(rows, backend.clock, RenewalTimes.within(push_seconds))
+    times = RenewalTimes(push_seconds / 3, push_seconds, overtake_seconds=2 * push_seconds + 15.0)
+    return SharedGrantKeeper(rows, backend.clock, times)

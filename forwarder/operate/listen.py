@@ -37,7 +37,7 @@ from forwarder.topics.codec import is_outcome
 from forwarder.topics.port import Log
 from forwarder.webhooks.addresses import AddressRule
 from forwarder.webhooks.port import EndpointResponse, Sender, key_of, new_secret, signed_headers
-from forwarder.webhooks.sender import open_sender
+from forwarder.webhooks.sender import HttpSender
 
 # --- events from the public API ---
 
@@ -291,6 +291,6 @@ async def _forward(
                     say("  ".join([printable(event.type), printable(event.id), "->", printable(answer.strip()), took]))
 
     # The operator typed the address, so it may be on this machine.
-    async with open_sender(AddressRule(private=True), clock, seconds=POST_SECONDS) as sender:
+    async with aclosing(HttpSender(AddressRule(private=True), clock, seconds=POST_SECONDS)) as sender:
         with stop_on_signal() as stop, while_read():
             await unless_stopped(post_all(sender), stop)

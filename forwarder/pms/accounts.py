@@ -5,7 +5,6 @@ Built-in kinds are those that a YAML page in `forwarder.pms.kinds` describes, na
 """
 
 import hashlib
-import re
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
@@ -19,11 +18,9 @@ from forwarder.pms.port import UNPACED, AccountConnection, Capabilities, ClientT
 from forwarder.process.addresses import is_local
 from forwarder.process.clock import iso
 from forwarder.reservation.booking import Traits
-from forwarder.reservation.evidence import Push, Target
+from forwarder.reservation.evidence import Target
 from forwarder.tenancy.port import Account, Unsealer
 from forwarder.tenancy.sealing import of_client_key, of_credential
-
-_OWNER: Final = re.compile(r"\s*\{.*|[^:]*", re.DOTALL)
 
 
 def connection_of(account: Account, unsealer: Unsealer, pace: Pace = UNPACED) -> AccountConnection:
@@ -37,10 +34,15 @@ def connection_of(account: Account, unsealer: Unsealer, pace: Pace = UNPACED) ->
 
 def target_of(kind: str, base_url: str, credential: str | None, can: Capabilities, key: bytes = b"") -> Target:
     """The target of a push: the PMS and what the push carries. `credential`: in the clear, or None if unknown; the target keeps
-    only a hash of it under `key`, and only of the part that names the account, if it has two. Of a JSON object none does."""
+    only a hash of it under `key`, and only of the part that names the account, if it has two (a JSON object has not)."""
     pms = hashlib.sha256(f"{kind} {base_url}".encode()).hexdigest()[:16]
-    owner = None if credential is None else "".join(_OWNER.findall(credential)[:1]).encode()
-    who = "" if owner is None else hashlib.blake2b(owner, digest_size=8, key=key, person=b"credential").hexdigest()
+    whole = credential is None or credential.lstrip().startswith("{")
+    owner = credential if credential is None or whole else credential.partition(":")[0]
+    who = (
+        ""
+        if owner is None
+        else hashlib.blake2b(owner.encode(), digest_size=8, key=key, person=b"credential").hexdigest()
+    )
     reference = can.reference_form.name if can.find_by_reference else ""
     return Target(pms, who, reference, can.idempotent_create)
 
@@ -48,11 +50,6 @@ def target_of(kind: str, base_url: str, credential: str | None, can: Capabilitie
 def same_before(account: Account) -> str:
     """Pushes of the account before this time (ISO 8601) count as sent to its present PMS; empty for none."""
     return "" if account.same_pms_before is None else iso(account.same_pms_before)
-
-
-def is_same_pms(account: Account, target: Target, push: Push) -> bool:
-    """Whether `push` of `account` went to the same PMS, and to the same account there, as `target`."""
-    return target.same_pms(push.to) or push.began < same_before(account)
 
 
 class Plaintext(IntEnum):
@@ -81,12 +78,11 @@ def is_encrypted(base_url: str, options: Mapping[str, Any]) -> bool:
 # --- built-in kinds ---
 
 _PLACE: Final = files("forwarder.pms").joinpath("kinds")
-_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 PAGES: Final = frozenset(page.name.removesuffix(".yaml") for page in _PLACE.iterdir() if page.name.endswith(".yaml"))
 """The kinds that have a page."""
 
-CODED: Final[Mapping[str, tuple[str, Traits]]] = {
+CODED: Final = {
     "booking-sync": (
         "forwarder.pms.kinds.booking_sync.adapter:BookingSyncAdapter",
         Traits(rooms=False, cards="payment"),
@@ -107,5 +103,5 @@ def traits_of(kind: str) -> Traits:
     """The rules of that kind for reservations. None for a kind of another distribution: its adapter refuses invalid ones."""
     if kind not in PAGES:
         return CODED[kind][1] if kind in CODED else Traits()
-    page: Mapping[str, Any] = yaml.load(page_text(kind), _Loader)  # noqa: S506 - a safe one
+    page = yaml.load(page_text(kind), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe one
     return Traits(rooms=page.get("rooms", True), cards=page.get("cards", "all"))

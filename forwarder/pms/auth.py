@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
@@ -41,10 +41,7 @@ from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 if TYPE_CHECKING:
     from forwarder.tenancy.sql.secrets import GrantRow, SqlGrants
 
-AskServer = Callable[[Grant | None, Send], Awaitable[Grant]]
-"""Asks the authorization server for the grant that follows the one given. Raises `NotSent` where it gives none."""
-
-_NOT_LET_IN = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+R = TypeVar("R")
 MARGIN: Final = timedelta(seconds=60)
 """A token that ends within this is renewed before it is used: a request may be on its way for a while."""
 
@@ -57,23 +54,21 @@ def is_unauthorized(response: Response) -> bool:
 @dataclass(frozen=True, slots=True)
 class Authorization:
     """One account's. Nothing of what was asked with a refused token was done by the PMS, so that it is safe to ask again.
+    `ask`: asks the authorization server for the grant that follows the one given; raises `NotSent` where it gives none.
     `min_seconds`: for how long a token is not replaced, even if the PMS refuses it: where it gives out few a day, and means
     something else by the same status."""
 
     account_id: str
     grants: Grants
     clock: Clock
-    ask: AskServer
+    ask: Callable[[Grant | None, Send], Awaitable[Grant]]
     ended: Callable[[Response], bool] = field(default=is_unauthorized, kw_only=True)
     min_seconds: float = field(default=0.0, kw_only=True)
 
     async def send(self, build: Callable[[str], Request], send: Send) -> Response:
         """The response to the request that `build` makes for an access token. Raises what `send` raises, and `NotSent` where no
         token can be had."""
-        try:
-            grant = await self.grants.current(self.account_id)
-        except GrantsUnavailable as error:
-            raise _grants_unavailable(error) from error
+        grant = await self._usable(self.grants.current(self.account_id))
         if grant is None or (grant.expires_at is not None and grant.expires_at <= self.clock.now() + MARGIN):
             grant = await self._renewed(grant, send)
         response = await send(build(grant.access_token))
@@ -85,21 +80,21 @@ class Authorization:
         return await send(build(renewed.access_token))
 
     async def _renewed(self, used: Grant | None, send: Send) -> Grant:
+        return await self._usable(self.grants.renew(self.account_id, used, lambda latest: self.ask(latest, send)))
+
+    async def _usable(self, call: Awaitable[R]) -> R:
         try:
-            return await self.grants.renew(self.account_id, used, lambda latest: self.ask(latest, send))
+            return await call
         except GrantsUnavailable as error:
-            raise _grants_unavailable(error) from error
+            detail = f"The account's access token could not be read or kept: {error}."
+            raise NotSent("grants_unavailable", detail) from error
         except NoResponse as error:  # from the authorization server, which books nothing
             raise NotSent(error.reason, error.detail) from error
 
 
-def _grants_unavailable(error: GrantsUnavailable) -> NotSent:
-    return NotSent("grants_unavailable", f"The account's access token could not be read or kept: {error}.")
-
-
 def no_token(response: Response, now: datetime) -> NotSent:
     """Why there is none. RFC 6749 (section 5.2) words a credential that is not accepted as 400 or 401."""
-    if response.status_code in _NOT_LET_IN:
+    if response.status_code in (400, 401, 403):
         detail = f"The PMS gives no access token for the account's credential (HTTP {response.status_code})."
         return NotSent("pms_unauthorized", detail)
     outcome = harmless(unexpected(response, now))
@@ -115,9 +110,6 @@ class _Token(BaseModel):
     expires_in: Any = Field(None, validation_alias=AliasChoices("expires_in", "expiresIn"))
 
 
-_LONGEST_LIFE: Final = 366 * 24 * 3600
-
-
 def granted(response: Response, refresh_token: str | None, now: datetime) -> Grant:
     """The grant in the response of an authorization server; what else is in it must not lose the tokens. `refresh_token`: stays in
     force if the response brings no other. Raises `NotSent` if there is no token in it."""
@@ -126,14 +118,12 @@ def granted(response: Response, refresh_token: str | None, now: datetime) -> Gra
     except ValidationError:
         raise NotSent("pms_answer_not_understood", "The authorization server's answer holds no token.") from None
     life, renewed = decimal(token.expires_in), token.refresh_token
-    ends = now + timedelta(seconds=float(life)) if life is not None and 0 < life <= _LONGEST_LIFE else None
+    ends = now + timedelta(seconds=float(life)) if life is not None and 0 < life <= 366 * 24 * 3600 else None
     following = renewed if isinstance(renewed, str) and renewed else refresh_token
     return Grant(token.access_token, following, ends, granted_at=now)
 
 
 # --- grants that all processes of a deployment share ---
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +136,6 @@ class RenewalTimes:
     ask_seconds: float = 30.0
     overtake_seconds: float = 75.0
     pause_seconds: float = 0.25
-
-    @classmethod
-    def within(cls, push_seconds: float) -> Self:
-        """That fit a push time-out."""
-        return cls(wait_seconds=push_seconds / 3, ask_seconds=push_seconds, overtake_seconds=2 * push_seconds + 15.0)
 
 
 class SharedGrantKeeper:
@@ -186,10 +171,9 @@ class SharedGrants:
         self._unstored: dict[str, tuple[int, Grant]] = {}
 
     async def current(self, account_id: str) -> Grant | None:
-        known = self._known.get(account_id)
-        if known is None and (known := _grant_in(await self._read(account_id))) is not None:
+        if account_id not in self._known and (known := _grant_in(await self._read(account_id))) is not None:
             self._known[account_id] = known
-        return known
+        return self._known.get(account_id)
 
     async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:
         under_way = self._renewing.get(account_id)
@@ -257,8 +241,7 @@ class SharedGrants:
         del self._unstored[account_id]
         if stored:
             return grant
-        newer = _grant_in(await self._read(account_id))
-        if newer is None:
+        if (newer := _grant_in(await self._read(account_id))) is None:
             raise GrantsUnavailable("it was forgotten while it was renewed")
         return newer
 

@@ -18,7 +18,7 @@ from forwarder.pms import sdk
 from forwarder.pms.accounts import Plaintext, is_encrypted
 from forwarder.pms.adapter import limits_of
 from forwarder.pms.auth import SharedGrantKeeper
-from forwarder.pms.http.client import PmsClient, PushPolicy, Reuse, Transport, always
+from forwarder.pms.http.client import PmsClient, PushPolicy, Reuse, Transport
 from forwarder.pms.http.connect import trust_of
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.outcomes import is_yes, read_again, read_words
@@ -42,23 +42,9 @@ async def _refuse(_: sdk.Request) -> sdk.Response:
 
 R = TypeVar("R", bound=sdk.Outcome | sdk.LookupOutcome | sdk.CancelOutcome)
 
-_ONE_ID: Final = "The PMS gave several reservations of one request the same id."
-_SHARED: Final = sdk.InDoubt("pms_answer_not_understood", _ONE_ID, made=True)
-
-
-class LastResponse:
-    """Keeps the last request of a push, and its response unless that was a GET's. The push sends its requests with `send`."""
-
-    def __init__(self, send: sdk.Send) -> None:
-        self._send = send
-        self.sent = b""
-        self.response: sdk.Response | None = None
-
-    async def send(self, request: sdk.Request) -> sdk.Response:
-        self.sent, self.response = request.content, None
-        response = await self._send(request)
-        self.response = None if request.method == "GET" else response
-        return response
+_SHARED: Final = sdk.InDoubt(
+    "pms_answer_not_understood", "The PMS gave several reservations of one request the same id.", made=True
+)
 
 
 class ConnectedPms(Struct, frozen=True, eq=False):
@@ -77,7 +63,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
     bears: Plaintext
     tracer: Tracer | None
     about: Mapping[str, str]
-    held: Callable[[], bool] = always
+    held: Callable[[], bool] | None = None
 
     @property
     def capabilities(self) -> sdk.Capabilities:
@@ -126,21 +112,30 @@ class ConnectedPms(Struct, frozen=True, eq=False):
         if booking.card is not None and self.bears is not Plaintext.EVERYTHING:
             return sdk.outcome_of(_not_encrypted("A card is not sent"))
         reuse, named, sent = Reuse(self.owner, self.trust), False, self._sent(booking)
-        said = LastResponse(self._send(reuse, booking))
+        send_request, body = self._send(reuse, booking), b""
+        response: sdk.Response | None = None  # the last, unless that was a GET's
+
+        async def send(request: sdk.Request) -> sdk.Response:
+            nonlocal body, response
+            body, response = request.content, None
+            got = await send_request(request)
+            response = None if request.method == "GET" else got
+            return got
+
         outcome: sdk.Outcome
         try:
-            outcome = await self.adapter.create(sent, said.send)
+            outcome = await self.adapter.create(sent, send)
             named = isinstance(outcome, sdk.Confirmed) and outcome.named
         except (sdk.NotSent, sdk.NoResponse) as failure:
             outcome = sdk.outcome_of(failure)
         except FAULTS as error:
-            if said.response is None or not is_yes(said.response.status_code):
+            if response is None or not is_yes(response.status_code):
                 raise
             contained(Where.ADAPTER, error, action="create", request_id=booking.reference)
-            outcome = sdk.not_understood(said.response)  # which is never created again
+            outcome = sdk.not_understood(response)  # which is never created again
         finally:
             reuse.end(keep=named)
-        outcome = read_again(outcome, said.response, sent.reference, said.sent)
+        outcome = read_again(outcome, response, sent.reference, body)
         return await self._checked(outcome, booking, sent, reused=reuse.reused)
 
     async def _checked(
@@ -224,11 +219,6 @@ def _note(span: Span, outcome: AnyOutcome) -> None:
 
 MAX_READINGS: Final = 4
 
-_CACHED: Final = sdk.Deferred(SEARCH_UNPROVEN, "A cache answered in place of the PMS, by what was there some time ago.")
-_UNSTEADY: Final = sdk.Deferred(
-    "pms_list_changing", "The PMS's list of reservations changed each time while it was read."
-)
-
 
 async def steady(look_up: Callable[[sdk.Send], Awaitable[sdk.LookupOutcome]], send: sdk.Send) -> sdk.LookupOutcome:
     """The outcome of `look_up`, which sends its requests with the given `send`. A list that comes in pages is believed only where
@@ -248,26 +238,23 @@ async def steady(look_up: Callable[[sdk.Send], Awaitable[sdk.LookupOutcome]], se
         if not isinstance(found, sdk.Absent):
             return found
         if any(cached for *_, cached in pages):
-            return _CACHED
+            return sdk.Deferred(
+                SEARCH_UNPROVEN, "A cache answered in place of the PMS, by what was there some time ago."
+            )
         urls = Counter(url for url, *_ in pages)
-        if max(urls.values(), default=0) < 2:  # noqa: PLR2004 - one page is as it was at one moment
-            return found
-        shown = [page for url, page, _ in pages if urls[url] > 1]
-        if shown == before:
+        shown = [page for url, page, _ in pages if urls[url] > 1]  # one page is as it was at one moment
+        if not shown or shown == before:
             return found
         before = shown
-    return _UNSTEADY
-
-
-_CACHES: Final = ("x-cache", "x-cache-status", "x-proxy-cache", "cf-cache-status")
-_FROM_THERE: Final = re.compile(r"\b(tcp_\w*)?(hit|stale|updating)", re.IGNORECASE)
+    return sdk.Deferred("pms_list_changing", "The PMS's list of reservations changed each time while it was read.")
 
 
 def _is_cached(response: sdk.Response) -> bool:
     """Whether it comes from a cache, by its `Age` (RFC 9111) or by what caches without one say."""
     ages = (response.header("age") or "").split(",")
-    said = " ".join(response.header(name) or "" for name in _CACHES)
-    return any(number(age.strip()) for age in ages) or _FROM_THERE.search(said) is not None
+    names = ("x-cache", "x-cache-status", "x-proxy-cache", "cf-cache-status")
+    said = " ".join(response.header(name) or "" for name in names)
+    return any(number(age.strip()) for age in ages) or bool(re.search(r"(?i)\b(tcp_\w*)?(hit|stale|updating)", said))
 
 
 def _listed(content: bytes) -> bytes:
@@ -285,18 +272,6 @@ def _parts(value: Any) -> Any:
 
 
 # --- the directory ---
-
-
-@dataclass(frozen=True, slots=True)
-class Traces:
-    """How callers' traces are continued. `forward`: requests to PMSs carry them. `tracer`: records requests to PMSs; None: they are
-    not recorded."""
-
-    forward: bool = True
-    tracer: Tracer | None = None
-
-
-_FORWARDED: Final = Traces()
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,16 +309,17 @@ async def open_directory(
     clock: sdk.Clock,
     *,
     policy: PushPolicy | None = None,
-    limits: PoolLimits | None = None,
     transport: Transport | None = None,
     registry: Registry | None = None,
     grants: SharedGrantKeeper | None = None,
     plaintext: Plaintext = Plaintext.NOTHING,
-    traces: Traces = _FORWARDED,
+    tracer: Tracer | None = None,
+    forward_traces: bool = True,
 ) -> AsyncIterator[PmsDirectory]:
     """The directory; its connections are closed in the end. `grants`: where accounts' grants are kept, instead of in their
-    connection. `plaintext`: what may be sent by plain http to other machines. `traces`: how callers' traces are continued. Tests
-    pass `transport` instead of the network, and `registry` instead of this process's kinds."""
-    async with aclosing(transport or ConnectionPool(limits or PoolLimits())) as opened:
-        client = PmsClient(opened, clock, policy or PushPolicy(), traces.tracer, forward=traces.forward)
-        yield Directory(client, clock, registry or registered(), grants, plaintext, traces.tracer)
+    connection. `plaintext`: what may be sent by plain http to other machines. `tracer`: records requests to PMSs; they carry the
+    callers' traces if `forward_traces`. Tests pass `transport` instead of the network, and `registry` instead of this process's
+    kinds."""
+    async with aclosing(transport or ConnectionPool(PoolLimits())) as opened:
+        client = PmsClient(opened, clock, policy or PushPolicy(), tracer, forward=forward_traces)
+        yield Directory(client, clock, registry or registered(), grants, plaintext, tracer)

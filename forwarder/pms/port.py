@@ -69,13 +69,11 @@ SEARCH_UNPROVEN: Final = "pms_search_unproven"
 LEASE_LOST: Final = "lease_lost"
 """The worker no longer held the reservation when the next byte was to be sent."""
 
-NOT_ABOUT_THE_PMS: Final = frozenset(
-    """
-    grants_unavailable mapping_does_not_fit mapping_lacks_it no_connection_free pms_address_invalid pms_credential_invalid
-    pms_half_made pms_has_it pms_knows_key pms_list_changing pms_lists_too_much pms_not_encrypted pms_payment_not_possible
-    pms_reference_not_shown pms_scope_too_small pms_still_working
-    """.split()
-) | {CANCELLED_IN_PMS, LEASE_LOST, LOOKS_ALIKE, REFUSED_IN_WORDS, SEARCH_UNPROVEN}
+NOT_ABOUT_THE_PMS: Final = {CANCELLED_IN_PMS, LEASE_LOST, LOOKS_ALIKE, REFUSED_IN_WORDS, SEARCH_UNPROVEN}.union(
+    "grants_unavailable mapping_does_not_fit mapping_lacks_it no_connection_free pms_address_invalid".split(),
+    "pms_credential_invalid pms_half_made pms_has_it pms_knows_key pms_list_changing pms_lists_too_much".split(),
+    "pms_not_encrypted pms_payment_not_possible pms_reference_not_shown pms_scope_too_small pms_still_working".split(),
+)
 """Reasons that concern one reservation, the account's settings or this process. Every other reason of this port means that the PMS,
 or the connection to it, is failing."""
 
@@ -123,7 +121,6 @@ class _Unpaced:
 
 
 UNPACED: Final[Pace] = _Unpaced()
-"""No rate limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +134,6 @@ class ClientTls:
 
 
 SYSTEM_TLS: Final = ClientTls()
-"""No TLS settings of the account's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +148,16 @@ class Grant:
 
     def as_text(self) -> str:
         """To be sealed, and read again by `from_text`."""
-        moments = {"expiresAt": self.expires_at, "grantedAt": self.granted_at}
-        return to_json({"accessToken": self.access_token, "refreshToken": self.refresh_token, **moments}).decode()
+        tokens = {"accessToken": self.access_token, "refreshToken": self.refresh_token}
+        return to_json({**tokens, "expiresAt": self.expires_at, "grantedAt": self.granted_at}).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         parts: dict[str, Any] = from_json(text)
         moments = (parts["expiresAt"], parts.get("grantedAt"))
-        ends, granted = (None if moment is None else datetime.fromisoformat(moment) for moment in moments)
-        return cls(parts["accessToken"], parts["refreshToken"], ends, granted)
+        return cls(
+            parts["accessToken"], parts["refreshToken"], *(each and datetime.fromisoformat(each) for each in moments)
+        )
 
 
 Ask = Callable[[Grant | None], Awaitable[Grant]]
@@ -173,8 +170,7 @@ class GrantsUnavailable(Exception):
 
 
 class Grants(Protocol):
-    """Keeps one grant for each account: access tokens that expire, refresh tokens that change at every use. Raises
-    `GrantsUnavailable`."""
+    """Keeps one grant for each account. Raises `GrantsUnavailable`."""
 
     async def current(self, account_id: str) -> Grant | None:
         """The latest that is known; may be a little older than what another process has."""
@@ -185,8 +181,7 @@ class Grants(Protocol):
 
 
 class LentGrant:
-    """`Grants` that has one grant of somebody else's, for who must not renew it: a refresh token that is asked for and lost is lost
-    to its owner too."""
+    """`Grants` of somebody else, never renewed: a refresh token that is asked for and lost is lost to its owner too."""
 
     def __init__(self, grant: Grant | None) -> None:
         self._grant = grant

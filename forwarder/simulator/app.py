@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response as StarletteResponse
 from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp
 
 from forwarder.http.health import Health, health_routes
 from forwarder.http.messages import Response, problem_response
@@ -45,22 +46,24 @@ def simulator_app(world: World, vendors: Sequence[BaseRoute] = ()) -> SimulatorA
         world.reset()
         return StarletteResponse(status_code=204)
 
-    async def order_faults(request: Request) -> Response:
-        try:
-            faults = Faults.model_validate_json(await request.body())
-        except ValidationError as error:
-            detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            return problem_response(Problem("invalid_faults", "Not an order of faults", 422, detail))
-        world.faults.order(request.path_params["name"], faults)
-        return Response(200, faults.model_dump_json().encode())
-
-    async def show_faults(request: Request) -> Response:
-        order = world.faults.at(request.path_params["name"])
+    async def faults(request: Request) -> ASGIApp:
+        name = request.path_params["name"]
+        if request.method == "DELETE":
+            world.faults.lift(name)
+            return StarletteResponse(status_code=204)
+        if request.method == "PUT":
+            try:
+                world.faults.order(name, Faults.model_validate_json(await request.body()))
+            except ValidationError as error:
+                detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+                return problem_response(Problem("invalid_faults", "Not an order of faults", 422, detail))
+        order = world.faults.at(name)
         return Response(200, (Faults() if order is None else order.faults).model_dump_json().encode())
 
-    async def lift_faults(request: Request) -> StarletteResponse:
-        world.faults.lift(request.path_params["name"])
-        return StarletteResponse(status_code=204)
+    async def no_such_thing(_request: Request, error: Exception) -> StarletteResponse:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        problem = Problem("not_found", "Nothing there", status, "The simulator has nothing at this address.")
+        return StarletteResponse(to_json(problem.as_json()), status, media_type="application/problem+json")
 
     return Starlette(
         routes=[
@@ -70,21 +73,13 @@ def simulator_app(world: World, vendors: Sequence[BaseRoute] = ()) -> SimulatorA
             Route("/count", count, methods=["GET"]),
             Route("/stats", stats, methods=["GET"]),
             Route("/reset", reset, methods=["POST"]),
-            Route("/{name}/faults", order_faults, methods=["PUT"]),
-            Route("/{name}/faults", show_faults, methods=["GET"]),
-            Route("/{name}/faults", lift_faults, methods=["DELETE"]),
+            Route("/{name}/faults", faults, methods=["PUT", "GET", "DELETE"]),
             *health_routes(Health(), "simulator"),
         ],
-        exception_handlers={HTTPException: _no_such_thing},
+        exception_handlers={HTTPException: no_such_thing},
     )
 
 
 def simulator_below(path: str, app: SimulatorApp) -> BaseRoute:
     """The application as one route of another, below `path`."""
     return Mount(path, app=app)
-
-
-async def _no_such_thing(_request: Request, error: Exception) -> StarletteResponse:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    problem = Problem("not_found", "Nothing there", status, "The simulator has nothing at this address.")
-    return StarletteResponse(to_json(problem.as_json()), status, media_type="application/problem+json")

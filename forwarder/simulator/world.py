@@ -3,9 +3,10 @@ world serves any number of PMSs, each a `place` such as `demo/generic`. Its meth
 nothing of a card. With a journal, bookings outlive the process."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,9 +15,6 @@ from pydantic_core import from_json, to_json
 from forwarder.process.clock import Clock, iso
 from forwarder.simulator.faults import FaultBoard, Faults
 from forwarder.simulator.sites import DOWN_SECONDS, Effect
-
-_FIRST_ID = 1001
-_LISTED_DUPLICATES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,40 +61,10 @@ class Down(Exception):
     """The PMS is down for this caller, because of a test value."""
 
 
-class Journal:
-    """An append-only file. Lines that `append` wrote survive a kill -9 of this process (not a loss of power)."""
-
-    def __init__(self, path: Path) -> None:
-        """Opens it, and cuts off an unfinished last line. Raises `OSError`."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab+", buffering=0)
-        self._file.seek(0)
-        whole = self._file.read()
-        self._file.truncate(whole.rfind(b"\n") + 1)
-
-    def entries(self) -> Iterator[dict[str, Any]]:
-        self._file.seek(0)
-        for line in self._file.read().splitlines():
-            yield from_json(line)
-
-    def append(self, line: bytes) -> None:
-        """Appends one line of JSON, given without a line break. Raises `OSError`; then it does not count as written."""
-        end = self._file.seek(0, 2)
-        if self._file.write(line + b"\n") != len(line) + 1:
-            self._file.truncate(end)
-            raise OSError("the journal's disk is full")
-
-    def clear(self) -> None:
-        self._file.truncate(0)
-
-    def close(self) -> None:
-        self._file.close()
-
-
 class World:
     """Close it in the end. `calendars`: nights that are taken are refused; without, any number of bookings share a room. `journal`:
-    a file to continue from, and to write to before each response. `faults`: the faults where no others are ordered. Raises
-    `OSError` if the journal cannot be opened."""
+    a file to continue from, and to append to before each response: what it has survives a kill -9 of this process (not a loss of
+    power). `faults`: the faults where no others are ordered. Raises `OSError` if the journal cannot be opened."""
 
     def __init__(
         self, clock: Clock, *, calendars: bool = True, journal: Path | None = None, faults: Faults | None = None
@@ -106,14 +74,21 @@ class World:
         self.requests: Counter[str] = Counter()
         self._calendars = calendars
         self._forget()
-        self._journal = None if journal is None else Journal(journal)
-        if self._journal is not None:
-            for entry in self._journal.entries():
-                if "cancelled" in entry:
-                    self._drop(entry["cancelled"], entry["at"])
-                else:
-                    days = {name: date.fromisoformat(entry[name]) for name in ("arrival", "departure")}
-                    self._keep(Made(**{**entry, **days, "answer": to_json(entry["answer"])}))
+        self._journal: FileIO | None = None
+        if journal is None:
+            return
+        journal.parent.mkdir(parents=True, exist_ok=True)
+        self._journal = journal.open("ab+", buffering=0)
+        self._journal.seek(0)
+        written = self._journal.read()
+        self._journal.truncate(written.rfind(b"\n") + 1)  # a last line may be unfinished
+        for line in written[: written.rfind(b"\n") + 1].splitlines():
+            entry = from_json(line)
+            if "cancelled" in entry:
+                self._drop(entry["cancelled"], entry["at"])
+            else:
+                days = {name: date.fromisoformat(entry[name]) for name in ("arrival", "departure")}
+                self._keep(Made(**{**entry, **days, "answer": to_json(entry["answer"])}))
 
     def __enter__(self) -> Self:
         return self
@@ -124,6 +99,14 @@ class World:
     def close(self) -> None:
         if self._journal is not None:
             self._journal.close()
+
+    def _append(self, line: bytes) -> None:
+        """Raises `OSError`; then `line` does not count as written."""
+        if self._journal is not None:
+            end = self._journal.seek(0, 2)
+            if self._journal.write(line + b"\n") != len(line) + 1:
+                self._journal.truncate(end)
+                raise OSError("the journal's disk is full")
 
     @property
     def made(self) -> int:
@@ -145,16 +128,13 @@ class World:
                 raise NotBooked("price")
             case Effect.CARD_REFUSED:
                 raise NotBooked("card")
-            case Effect.DOWN:
-                self.require_up(wanted)
+        self.require_up(wanted)
         if self._calendars and not self._nights[wanted.place, wanted.room].isdisjoint(_nights(wanted)):
             raise NotBooked("taken")
         asked = {one.name: getattr(wanted, one.name) for one in fields(Booking)}
         made = Made(id=self._next_id, answer=wanted.answer(self._next_id), **asked)
-        if self._journal is not None:
-            # Its answer is JSON already: insert it without encoding it again.
-            line = to_json({"id": made.id, **asked})[:-1] + b',"answer":' + made.answer + b"}"
-            self._journal.append(line)
+        # Its answer is JSON already: insert it without encoding it again.
+        self._append(to_json({"id": made.id, **asked})[:-1] + b',"answer":' + made.answer + b"}")
         self._keep(made)
         return made, True
 
@@ -182,8 +162,7 @@ class World:
             return False
         if booking_id not in self._cancelled:
             moment = iso(self.clock.now())
-            if self._journal is not None:
-                self._journal.append(to_json({"cancelled": booking_id, "at": moment}))
+            self._append(to_json({"cancelled": booking_id, "at": moment}))
             self._drop(booking_id, moment)
         return True
 
@@ -192,7 +171,7 @@ class World:
 
     def reset(self) -> None:
         if self._journal is not None:
-            self._journal.clear()
+            self._journal.truncate(0)
         self._forget()
 
     def stats(self) -> dict[str, Any]:
@@ -203,7 +182,7 @@ class World:
             "by_account": Counter(made.name for made in self._bookings.values()),
             "duplicates": {
                 "most_per_reference": max(map(len, self._by_reference.values()), default=0),
-                "references": sorted(repeated)[:_LISTED_DUPLICATES],
+                "references": sorted(repeated)[:100],
                 "surplus": sum(repeated.values()) - len(repeated),
             },
             "requests": self.requests.total(),
@@ -218,7 +197,7 @@ class World:
         self._nights: dict[tuple[str, str], set[int]] = defaultdict(set)
         self._cancelled: dict[int, str] = {}
         self._down_until: dict[tuple[str, str], float] = {}
-        self._next_id = _FIRST_ID
+        self._next_id = 1001
         self.requests.clear()
 
     def _keep(self, made: Made) -> None:

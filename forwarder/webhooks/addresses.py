@@ -9,7 +9,6 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -23,13 +22,8 @@ _TRANSLATED: Final = (_NAT64, IPv6Network("::ffff:0:0/96"), IPv6Network("2002::/
 _INNER_IPV4: Final = tuple(map(IPv4Network, ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32")))
 """Not public, though `is_global` says so: protocols' own, 6to4 relays, the platform's address inside Azure."""
 _INNER_IPV6: Final = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
-_IPV4_BITS: Final = 0xFFFFFFFF
-_ISATAP: Final = 0x5EFE
-_UNIVERSAL: Final = 0x0200_0000
-"""The bit of an interface's identifier that says whether it is unique in the world."""
 MAX_LOOK_UPS: Final = 32
 """Resolver threads, for each of the two kinds of names."""
-_MAX_KNOWN: Final = 10_000
 MAX_URL: Final = 2000
 PORTS: Final = {"http": 80, "https": 443}
 _LIMIT_SECONDS: Final = 5.0
@@ -73,9 +67,8 @@ def _is_public(address: IPv4Address | IPv6Address) -> bool:
     if isinstance(address, IPv4Address):
         inner = address.is_multicast or address.is_reserved or _is_in(address, _INNER_IPV4)
         return address.is_global and not inner
-    embedded = _embedded(address)
     outer = address in _GLOBAL_UNICAST and address.is_global and not _is_in(address, _INNER_IPV6)
-    return (outer or _is_in(address, _TRANSLATED)) and all(map(_is_public, embedded))
+    return (outer or _is_in(address, _TRANSLATED)) and all(map(_is_public, _embedded(address)))
 
 
 def _is_in(address: IPv4Address | IPv6Address, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
@@ -84,9 +77,10 @@ def _is_in(address: IPv4Address | IPv6Address, networks: Iterable[IPv4Network | 
 
 def _embedded(address: IPv6Address) -> Sequence[IPv4Address]:
     """IPv4-mapped, NAT64 (RFC 6052), 6to4, Teredo (its server and its client), ISATAP in any network (RFC 5214)."""
-    last = IPv4Address(int(address) & _IPV4_BITS)
-    if address.ipv4_mapped or address in _NAT64 or int(address) >> 32 & ~_UNIVERSAL & _IPV4_BITS == _ISATAP:
-        return (last,)
+    # ISATAP's identifier of an interface, without the bit that says whether it is unique in the world.
+    is_isatap = int(address) >> 32 & 0xFDFF_FFFF == 0x5EFE  # noqa: PLR2004 - as the RFC writes it
+    if address.ipv4_mapped or address in _NAT64 or is_isatap:
+        return (IPv4Address(int(address) & 0xFFFF_FFFF),)
     return address.teredo or ((address.sixtofour,) if address.sixtofour else ())
 
 
@@ -102,12 +96,17 @@ class Resolver:
     async def __call__(self, host: str, port: int) -> Sequence[str]:
         with suppress(ValueError):
             return [str(ip_address(host))]
-        addresses = self._pending.get(host)
-        if addresses is None:
-            addresses = self._pending[host] = asyncio.create_task(self._find(host, port))
-            addresses.add_done_callback(partial(self._end, host))
+        if host not in self._pending:
+
+            def end(addresses: asyncio.Task[Sequence[str]]) -> None:
+                del self._pending[host]
+                if not addresses.cancelled():
+                    addresses.exception()  # retrieved, so that asyncio does not report it if no caller is left
+
+            self._pending[host] = asyncio.create_task(self._find(host, port))
+            self._pending[host].add_done_callback(end)
         async with asyncio.timeout(_LIMIT_SECONDS):
-            return await asyncio.shield(addresses)
+            return await asyncio.shield(self._pending[host])
 
     async def _find(self, host: str, port: int) -> Sequence[str]:
         threads = self._threads[host in self._known]
@@ -121,14 +120,9 @@ class Resolver:
         if isinstance(result, OSError):
             raise result
         self._known[host] = None
-        if len(self._known) > _MAX_KNOWN:
+        if len(self._known) > 10_000:  # noqa: PLR2004 - bounds the memory
             del self._known[next(iter(self._known))]
         return result
-
-    def _end(self, host: str, addresses: asyncio.Task[Sequence[str]]) -> None:
-        del self._pending[host]
-        if not addresses.cancelled():
-            addresses.exception()  # retrieved, so that asyncio does not report it if no caller is left
 
 
 async def _in_a_thread(host: str, port: int) -> Sequence[str] | OSError:
@@ -161,14 +155,14 @@ class ResolvedTargets:
     itself, it checks only hosts that are written as addresses."""
 
     def __init__(self, rule: AddressRule, find: Resolve | None = None, *, resolves: bool = True) -> None:
-        self._rule, self._resolves = rule, resolves
-        self._find = find or Resolver()
+        self._rule, self._find, self._resolves = rule, find or Resolver(), resolves
 
     async def check(self, url: str) -> None:
         """Raises `BadTarget` if it may not be posted to now, or does not resolve. Each connection is checked again."""
         parts = _parsed(url)
+        needs_https = BadTarget("https_needed", "The address must begin with https://.")
         if not self._rule.may_allow(parts.scheme):
-            raise BadTarget("https_needed", "The address must begin with https://.")
+            raise needs_https
         host = parts.hostname or ""
         if not self._resolves:
             try:
@@ -182,7 +176,7 @@ class ResolvedTargets:
         if self._rule.private or any(self._rule.allows(parts.scheme, address) for address in addresses):
             return
         if any(self._rule.allows("https", address) for address in addresses):
-            raise BadTarget("https_needed", "The address must begin with https://.")
+            raise needs_https
         # The same answer for internal and for unknown names; otherwise it would reveal which names exist inside.
         raise BadTarget("address_not_public", f"{host} does not resolve to an address of the public internet now.")
 
@@ -190,16 +184,15 @@ class ResolvedTargets:
 def _parsed(url: str) -> SplitResult:
     if len(url) > MAX_URL:
         raise BadTarget("too_long", f"An address has at most {MAX_URL} characters.")
-    absolute = "The address must be an absolute URL, such as https://host/path, in printable ASCII."
-    wrong = BadTarget("not_a_url", absolute)
-    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
-        raise wrong
+    wrong = BadTarget(
+        "not_a_url", "The address must be an absolute URL, such as https://host/path, in printable ASCII."
+    )
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0
+        usable = parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0 and not parts.fragment
     except ValueError:
         raise wrong from None
-    if not usable or parts.fragment:
+    if not usable or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise wrong
     if parts.username is not None or parts.password is not None:
         raise BadTarget("credentials_in_url", "The address must hold no user name or password: deliveries are signed.")

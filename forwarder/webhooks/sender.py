@@ -8,8 +8,7 @@ With a proxy, which resolves the names itself, only addresses that are written a
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -26,13 +25,6 @@ from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult, Se
 
 _MAX_READ: Final = 1024
 _MAX_EXCERPT: Final = 200
-_CONNECTIONS: Final = 1024
-_IDLE: Final = 128
-_IDLE_SECONDS: Final = 4.0
-"""Less than the 5 s after which common servers close idle connections."""
-_CONNECT_SECONDS: Final = 10.0
-_MAX_ADDRESSES: Final = 3
-_OK = range(200, 300)
 _FAILURES = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.ProxyError, OSError)
 _FAILED: Final = 400
 
@@ -46,18 +38,44 @@ class _HostUnknown(httpcore.ConnectError):
 
 
 class HttpSender:
-    """`Sender` with a time limit of `seconds` for each post. Opened by `open_sender`."""
+    """`Sender` with a time limit of `seconds` for each post. `aclose` it in the end.
+
+    Connects only to what `rule` allows. `trusted`: the trusted certificates, by default Mozilla's. `proxy`: its URL."""
 
     def __init__(
         self,
-        pools: Mapping[str, httpcore.AsyncConnectionPool],
+        rule: AddressRule,
         clock: Clock,
         *,
         seconds: float,
-        rule: AddressRule | None = None,
+        find: Resolve | None = None,
+        trusted: ssl.SSLContext | None = None,
+        proxy: str | None = None,
     ) -> None:
-        """`rule`: checked here for addresses that are written as such, if the pools do not check any."""
-        self._rule, self._pools, self._clock, self._seconds = rule, pools, clock, seconds
+        self._rule = None if proxy is None else rule  # else the connections are checked
+        self._clock, self._seconds = clock, seconds
+        pool: dict[str, Any] = {"ssl_context": trusted or ssl.create_default_context(cafile=certifi.where())}
+        # Idle for less than the 5 s after which common servers close connections.
+        pool |= {"max_connections": 1024, "max_keepalive_connections": 128, "keepalive_expiry": 4.0}
+        if proxy is None:
+            resolve = find or Resolver()
+            self._pools = {
+                scheme: httpcore.AsyncConnectionPool(**pool, network_backend=_GuardedBackend(scheme, rule, resolve))
+                for scheme in ("http", "https")
+            }
+            return
+        parts = urlsplit(proxy)
+        named = parts.username is not None
+        through: httpcore.AsyncConnectionPool = httpcore.AsyncHTTPProxy(
+            proxy_url=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
+            proxy_auth=(unquote(parts.username or ""), unquote(parts.password or "")) if named else None,
+            **pool,
+        )
+        self._pools = dict.fromkeys(("http", "https"), through)
+
+    async def aclose(self) -> None:
+        for each in set(self._pools.values()):
+            await each.aclose()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         try:
@@ -80,7 +98,7 @@ class HttpSender:
                 allowed = self._rule.may_allow(scheme)
             if not allowed:
                 raise _AddressRefused(f"{host} is not an address of the public internet")
-        timeouts = {"connect": _CONNECT_SECONDS, "pool": self._seconds}
+        timeouts = {"connect": 10.0, "pool": self._seconds}
         async with self._pools[address.scheme.decode()].stream(
             "POST", address, headers=list(headers.items()), content=body, extensions={"timeout": timeouts}
         ) as response:
@@ -93,46 +111,11 @@ class HttpSender:
         value = next((each for name, each in response.headers if name.lower() == b"retry-after"), None)
         retry_after = None if value is None else read_retry_after(value.decode("latin-1"), self._clock.now())
         excerpt = ""
-        if response.status not in _OK:
+        if not 200 <= response.status < 300:  # noqa: PLR2004
             text = beginning[:_MAX_READ].decode("utf-8", "replace")
             printable = "".join(character if character.isprintable() else " " for character in text)
             excerpt = mask(" ".join(printable.split()))[:_MAX_EXCERPT]
         return EndpointResponse(response.status, retry_after, excerpt)
-
-
-@asynccontextmanager
-async def open_sender(
-    rule: AddressRule,
-    clock: Clock,
-    *,
-    seconds: float,
-    find: Resolve | None = None,
-    trusted: ssl.SSLContext | None = None,
-    proxy: str | None = None,
-) -> AsyncIterator[HttpSender]:
-    """Connects only to what `rule` allows. `trusted`: the trusted certificates, by default Mozilla's. `proxy`: its URL."""
-    pool: dict[str, Any] = {"ssl_context": trusted or ssl.create_default_context(cafile=certifi.where())}
-    pool |= {"max_connections": _CONNECTIONS, "max_keepalive_connections": _IDLE, "keepalive_expiry": _IDLE_SECONDS}
-    pools: dict[str, httpcore.AsyncConnectionPool] = {}
-    if proxy is None:
-        resolve = find or Resolver()
-        for scheme in ("http", "https"):
-            guarded = _GuardedBackend(scheme, rule, resolve)
-            pools[scheme] = httpcore.AsyncConnectionPool(**pool, network_backend=guarded)
-    else:
-        parts = urlsplit(proxy)
-        named = parts.username is not None
-        through = httpcore.AsyncHTTPProxy(
-            proxy_url=f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
-            proxy_auth=(unquote(parts.username or ""), unquote(parts.password or "")) if named else None,
-            **pool,
-        )
-        pools = dict.fromkeys(("http", "https"), through)
-    try:
-        yield HttpSender(pools, clock, seconds=seconds, rule=None if proxy is None else rule)
-    finally:
-        for each in set(pools.values()):
-            await each.aclose()
 
 
 class _GuardedBackend(httpcore.AsyncNetworkBackend):
@@ -156,7 +139,7 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
         except OSError as error:
             raise _HostUnknown(f"the name {host} leads to no address") from error
         allowed = [address for address in found if self._rule.allows(self._scheme, address)]
-        for address in allowed[:_MAX_ADDRESSES]:
+        for address in allowed[:3]:
             try:
                 return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:

@@ -133,7 +133,7 @@ MUTANTS: Final = (
         "one-reading-of-a-list",
         "A list that shifts while it is read hides our reservation.",
         _DIRECTORY,
-        "        if shown == before:\n",
+        "        if not shown or shown == before:\n",
         "        if shown or not shown:\n",
         ("NextReplies", "ListShifts"),
         settings={"deadline_seconds": 1800},

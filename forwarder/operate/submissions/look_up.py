@@ -14,7 +14,7 @@ from forwarder.operate.output import AsJson, Failed, Shown, listed, picked, say
 from forwarder.operate.submissions.bulk import Yes, agreed
 from forwarder.operate.submissions.search import RequestId, not_found
 from forwarder.operate.tenants.accounts import open_pms
-from forwarder.pms.accounts import connection_of, is_same_pms, target_of, traits_of
+from forwarder.pms.accounts import connection_of, same_before, target_of, traits_of
 from forwarder.pms.port import BadOptions, Pms, PmsDirectory, UnknownKind
 from forwarder.reservation.booking import booking_of
 from forwarder.reservation.evidence import ANOTHER_PMS, Push
@@ -51,7 +51,7 @@ async def _connect(backend: Backend, opened: PmsDirectory, account: Account, pus
         raise NotReached(f"{error} `forwarder account probe {account.id}` says what would help.") from error
     key = (await backend.request_ids()).mac_key
     target = target_of(account.kind, account.base_url, connection.credential, pms.capabilities, key)
-    if not all(is_same_pms(account, target, push) for push in pushes if push is not None):
+    if not all(target.same_pms(push.to) or push.began < same_before(account) for push in pushes if push is not None):
         raise NotReached(ANOTHER_PMS)
     return pms
 

@@ -34,25 +34,12 @@ from forwarder.pms.port import UNPACED, Pace
 from forwarder.process.clock import Clock
 from forwarder.reservation.value import value
 
-_RANDOM: Final = SystemRandom()
 _PORTS: Final = {"http": 80, "https": 443}
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(rb"[0-9A-Za-z._~-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 """A name or an address; one of IPv6 comes without its brackets."""
-_FRAMING: Final = {b"content-length", b"transfer-encoding"}
-"""Headers that frame the body. It is sent whole, framed by its length only."""
-_DEFAULTS: Final = (
-    (b"user-agent", b"User-Agent: reservation-forwarder"),
-    (b"accept-encoding", b"Accept-Encoding: identity"),
-)
-"""Header lines that a request has unless it brings its own, by their names in lower case."""
-_ANNOUNCED_IF_EMPTY: Final = {"POST", "PUT", "PATCH"}
 _TRACEPARENT: Final = TRACEPARENT.encode()
 _FAILED: Final = 400
-_VISIBLE_ASCII = re.compile(rb"[\x21-\x7e]+")
-_DOT_SEGMENTS = {"", ".", ".."}
-_OF_A_QUERY: Final = "!$%&'()*+,;:@/?=~[]"
-"""Characters that a query may contain unencoded."""
 
 
 @value(frozen=True, slots=True)
@@ -68,7 +55,7 @@ class Request:
 
 
 def bearer(credential: str) -> Headers:
-    """The `Authorization` header; as `credential_header`."""
+    """As `credential_header`, in `Authorization`."""
     return credential_header(b"Authorization", credential, scheme=b"Bearer ")
 
 
@@ -77,7 +64,7 @@ def credential_header(name: bytes, credential: str, *, scheme: bytes = b"") -> H
     token = credential.encode()
     if not token:
         return ()
-    if _VISIBLE_ASCII.fullmatch(token) is None:
+    if re.fullmatch(rb"[\x21-\x7e]+", token) is None:
         raise NotSent("pms_credential_invalid", "The account's credential is not made of visible ASCII characters.")
     return ((name, scheme + token),)
 
@@ -92,7 +79,7 @@ def with_trace(request: Request, trace: str) -> Request:
 
 def path_segment(identifier: str) -> str | None:
     """`identifier` as one segment of a path; None for the few that no path can name, since they would mean another one."""
-    return None if identifier in _DOT_SEGMENTS else quote(identifier, safe="")
+    return None if identifier in ("", ".", "..") else quote(identifier, safe="")
 
 
 class Origin(NamedTuple):
@@ -135,16 +122,17 @@ def destination_of(url: str) -> Destination:
 
 def encoded(request: Request, destination: Destination) -> bytes:
     """Head and body. Raises `NotSent` for a method, a name or a value that would not be read as one."""
-    headers = [each for each in request.headers if each[0].lower() not in _FRAMING]
+    # It is sent whole, framed by its length only.
+    headers = [each for each in request.headers if each[0].lower() not in (b"content-length", b"transfer-encoding")]
     names = tuple([name for name, _ in headers])
     form, target = _form(request.method, destination.host, names), destination.target
     if request.query:
-        query = quote(request.query, safe=_OF_A_QUERY).encode("ascii")
+        query = quote(request.query, safe="!$%&'()*+,;:@/?=~[]").encode("ascii")  # which a query may have unencoded
         target = b"%b?%b" % (target.partition(b"?")[0], query)
     head = form % (target, *[value for _, value in headers])
     if not form.count(b"\n") == head.count(b"\n") == head.count(b"\r") or b"\0" in head:
         raise invalid_address("A header of the request is not one that HTTP can carry.")
-    if request.content or request.method in _ANNOUNCED_IF_EMPTY:
+    if request.content or request.method in ("POST", "PUT", "PATCH"):
         head += b"Content-Length: %d\r\n" % len(request.content)
     if destination.authorization is not None and b"authorization" not in {name.lower() for name in names}:
         head += destination.authorization + b"\r\n"
@@ -159,8 +147,9 @@ def _form(method: str, host: bytes, names: tuple[bytes, ...]) -> bytes:
         raise invalid_address("The method of the request is not one that HTTP can carry.")
     if not all(_TOKEN.fullmatch(name) for name in names):
         raise invalid_address("A header of the request is not one that HTTP can carry.")
-    defaults = (b"host", b"Host: " + host), *_DEFAULTS
-    lines = [verb.replace(b"%", b"%%") + b" %b HTTP/1.1", *[line for name, line in defaults if name not in lower]]
+    defaults = ((b"Host", host), (b"User-Agent", b"reservation-forwarder"), (b"Accept-Encoding", b"identity"))
+    lines = [verb.replace(b"%", b"%%") + b" %b HTTP/1.1"]
+    lines += [name + b": " + text for name, text in defaults if name.lower() not in lower]
     return b"\r\n".join([*lines, *[name.replace(b"%", b"%%") + b": %b" for name in names], b""])
 
 
@@ -181,22 +170,18 @@ class Reuse:
     owner each request has a new connection, which is not kept.
 
     `trust`: what they are secured with; None for the transport's own. `reused`: whether a request went over a connection that had
-    carried one before."""
+    carried one before. `when_over`: called when the push is over, with whether the connection may be kept."""
 
-    __slots__ = ("_over", "owner", "reused", "trust")
+    __slots__ = ("owner", "reused", "trust", "when_over")
 
     def __init__(self, owner: str | None, trust: ssl.SSLContext | None = None) -> None:
         self.owner, self.trust, self.reused = owner, trust, False
-        self._over: list[Callable[[bool], None]] = []
-
-    def when_over(self, give_back: Callable[[bool], None]) -> None:
-        """Calls `give_back` when the push is over, with whether the connection may be kept."""
-        self._over.append(give_back)
+        self.when_over: list[Callable[[bool], None]] = []
 
     def end(self, *, keep: bool) -> None:
         """The push is over. `keep`: its answers were surely its own."""
-        while self._over:
-            self._over.pop()(keep and self.owner is not None)
+        while self.when_over:
+            self.when_over.pop()(keep and self.owner is not None)
 
 
 class Transport(Protocol):
@@ -208,7 +193,6 @@ class Transport(Protocol):
         """The response, with its body in memory, by `deadline` of the loop's clock or a moment after it. `held` is asked in the
         step that sends; where it says no, nothing is sent. `reuse` says which connections it may go over; without it, any.
         Raises `NotSent` only where it is certain that nothing was sent, else `NoResponse`, and nothing besides."""
-        ...
 
     async def aclose(self) -> None: ...
 
@@ -221,11 +205,6 @@ class PushPolicy:
     push_seconds: float = 30.0
     max_tries: int = 3
     max_pause_seconds: float = 1.0
-
-
-def always() -> bool:
-    """A `held` that never ends."""
-    return True
 
 
 class PmsClient:
@@ -246,54 +225,46 @@ class PmsClient:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def push(
-        self, pace: Pace = UNPACED, held: Held = always, reuse: Reuse | None = None, trace: str | None = None
+        self, pace: Pace = UNPACED, held: Held | None = None, reuse: Reuse | None = None, trace: str | None = None
     ) -> Send:
         """The `Send` for the requests of one push, whose time starts now. Call it in the running loop. `pace` hears of each request
         before it is sent, and of each response that asks for a pause. A request made when `held` returns False raises `NotSent`.
         The caller ends `reuse` afterwards. `trace`: what each request is a part of."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()  # once: it is a system call
-        deadline = self._loop.time() + self._policy.push_seconds
+        loop = self._loop = self._loop or asyncio.get_running_loop()  # once: it is a system call
+        policy, deadline = self._policy, loop.time() + self._policy.push_seconds
         exchange: Send = partial(self._transport.exchange, deadline=deadline, held=held, reuse=reuse)
         if self._tracer is not None:
             exchange = partial(self._recorded, exchange, self._tracer, trace)
-        return partial(self._send, exchange, self._loop, deadline, pace, trace if self._forward else None)
 
-    async def _send(
-        self,
-        exchange: Send,
-        loop: asyncio.AbstractEventLoop,
-        deadline: float,
-        pace: Pace,
-        trace: str | None,
-        request: Request,
-    ) -> Response:
-        if trace is not None:
-            request = with_trace(request, trace)
-        tries, longest_pause = 0, self._policy.max_pause_seconds / 2
-        while True:
-            if loop.time() >= deadline:
-                raise NotSent("push_timed_out", "The time for one push had run out before this was sent.")
-            pace.requested()
-            tries += 1
-            try:
-                response = await exchange(request)
-            except NotSent as error:
-                pause = _RANDOM.uniform(0.0, longest_pause)
-                if not error.passing or tries >= self._policy.max_tries or loop.time() + pause >= deadline:
+        async def send(request: Request) -> Response:
+            if trace is not None and self._forward:
+                request = with_trace(request, trace)
+            tries, longest_pause = 0, policy.max_pause_seconds / 2
+            while True:
+                if loop.time() >= deadline:
+                    raise NotSent("push_timed_out", "The time for one push had run out before this was sent.")
+                pace.requested()
+                tries += 1
+                try:
+                    response = await exchange(request)
+                except NotSent as error:
+                    pause = SystemRandom().uniform(0.0, longest_pause)
+                    if not error.passing or tries >= policy.max_tries or loop.time() + pause >= deadline:
+                        raise
+                except NoResponse as error:
+                    error.status = 0 if request.method == "GET" else error.status
                     raise
-            except NoResponse as error:
-                error.status = 0 if request.method == "GET" else error.status
-                raise
-            else:
-                if (seconds := hold_off_asked(response, self._clock.now())) > 0.0:
-                    pace.hold_off(seconds)
-                if len(response.content) > MAX_RESPONSE_BYTES:
-                    detail = f"The PMS answered with more than {MAX_RESPONSE_BYTES} bytes."
-                    raise NoResponse("pms_answer_too_large", detail, response.status_code)
-                return response
-            await self._clock.sleep(pause)
-            longest_pause = self._policy.max_pause_seconds
+                else:
+                    if (seconds := hold_off_asked(response, self._clock.now())) > 0.0:
+                        pace.hold_off(seconds)
+                    if len(response.content) > MAX_RESPONSE_BYTES:
+                        detail = f"The PMS answered with more than {MAX_RESPONSE_BYTES} bytes."
+                        raise NoResponse("pms_answer_too_large", detail, response.status_code)
+                    return response
+                await self._clock.sleep(pause)
+                longest_pause = policy.max_pause_seconds
+
+        return send
 
     async def _recorded(self, exchange: Send, tracer: Tracer, trace: str | None, request: Request) -> Response:
         origin = destination_of(request.url).origin

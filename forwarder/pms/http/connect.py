@@ -1,29 +1,38 @@
-"""How a connection to a PMS is established: the addresses of a name, the first that takes it, TLS where it is asked for, and the
-certificates that it trusts and shows (an SSL context for each account that has its own, made once)."""
+"""One connection to a PMS: how it is established (the addresses of a name, the first that takes it, TLS where it is asked for), the
+exchanges over it, one at a time, and the certificates that it trusts and shows (an SSL context for each account that has its own,
+made once)."""
 
 import asyncio
 import os
+import select
 import socket
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, cast
 
 import certifi
 
-from forwarder.pms.http.client import Origin
-from forwarder.pms.http.response import NotSent, refused_certificate, unreachable
-from forwarder.pms.port import BadOptions, ClientTls
+from forwarder.pms.http.client import Held, Origin
+from forwarder.pms.http.response import (
+    MAX_RESPONSE_BYTES,
+    NoResponse,
+    NotSent,
+    Response,
+    ResponseReader,
+    connection_lost,
+    refused_certificate,
+    unreachable,
+)
+from forwarder.pms.port import LEASE_LOST, BadOptions, ClientTls
 from forwarder.pms.responses import shortened
 
 _HEAD_START_SECONDS: Final = 0.25
 """How long an address is tried alone before the next is tried as well (RFC 8305)."""
-_GOODBYE_SECONDS: Final = 1.0
-"""How long a PMS may take to agree that a TLS connection ends."""
 
 _REFUSALS: Final = tuple(
     """
@@ -33,19 +42,20 @@ _REFUSALS: Final = tuple(
 )
 
 _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
-C = TypeVar("C", bound=asyncio.Protocol)
 
 
 async def connect(
-    make: Callable[[], C], origin: Origin, trusted: ssl.SSLContext | None
-) -> tuple[C, asyncio.Transport | None]:
-    """An established connection, and after a TLS handshake the transport that is to replace its own. `trusted`: the authorities to
-    trust; the system's, unless given. Raises `NotSent`. Being cancelled leaves nothing open."""
+    origin: Origin, trusted: ssl.SSLContext | None, on_lost: Callable[["Connection"], None]
+) -> "Connection":
+    """An established connection, after a TLS handshake where the origin has TLS. `trusted`: the authorities to trust; the system's,
+    unless given. Raises `NotSent`. Being cancelled leaves nothing open."""
+    loop = asyncio.get_running_loop()
     try:
-        peer = await _first_of(await _addresses(origin))
+        peer = await _first_of(origin)
         try:
-            plain, connection = await asyncio.get_running_loop().create_connection(make, sock=peer)
-            secured = await _secured(plain, connection, origin, trusted or system_trust()) if origin.tls else None
+            _, connection = await loop.create_connection(partial(Connection, on_lost), sock=peer)
+            if origin.tls:
+                await connection.secure(trusted or system_trust(), origin.host)
         except BaseException:
             peer.close()
             raise
@@ -54,40 +64,25 @@ async def connect(
         detail = f"The PMS's certificate is not trusted: {shortened(error.verify_message)}."
         raise NotSent("pms_not_trusted", detail) from error
     except (OSError, ValueError) as error:  # certificates and names that cannot be are ValueErrors
-        if is_refusal(error):
+        if _is_refusal(error):
             raise refused_certificate() from error
         raise unreachable(str(error) or type(error).__name__) from error
-    return connection, secured
+    return connection
 
 
-async def _secured(
-    plain: asyncio.Transport, connection: asyncio.Protocol, origin: Origin, trusted: ssl.SSLContext
-) -> asyncio.Transport:
-    if not plain.is_closing():
-        secured = await asyncio.get_running_loop().start_tls(
-            plain, connection, trusted, server_hostname=origin.host, ssl_shutdown_timeout=_GOODBYE_SECONDS
-        )
-        if secured is not None:  # else it was closed meanwhile
-            return secured
-    raise ConnectionError("the connection ended before TLS was agreed on")
-
-
-def is_refusal(error: Exception | None) -> bool:
+def _is_refusal(error: Exception | None) -> bool:
     """Whether it is a PMS's alert that it does not take our certificate, or wants one."""
     return isinstance(error, ssl.SSLError) and (error.reason or "").endswith(_REFUSALS)
 
 
-async def _addresses(origin: Origin) -> Sequence[tuple[socket.AddressFamily, _Address]]:
-    """The host's, in the system's order, but of either family in turn."""
+async def _first_of(origin: Origin) -> socket.socket:
+    """Connected to the first of the host's addresses that takes it. They are tried in the system's order, but of either family in
+    turn, each a little after the one before. Raises `OSError` where none does."""
     found = await asyncio.get_running_loop().getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
     first = [(family, address) for family, *_, address in found if family == found[0][0]]
     second = [(family, address) for family, *_, address in found if family != found[0][0]]
-    return [each for each in chain.from_iterable(zip_longest(first, second)) if each is not None]
-
-
-async def _first_of(addresses: Sequence[tuple[socket.AddressFamily, _Address]]) -> socket.socket:
-    """Connected to the first that takes it, each tried a little after the one before. Raises `OSError` where none does."""
-    untried, tried = list(addresses), list[asyncio.Task[socket.socket]]()
+    untried = [each for each in chain.from_iterable(zip_longest(first, second)) if each is not None]
+    tried: list[asyncio.Task[socket.socket]] = []
     under_way: set[asyncio.Task[socket.socket]] = set()
     try:
         while True:
@@ -120,6 +115,138 @@ async def _connected(family: socket.AddressFamily, address: _Address) -> socket.
     return peer
 
 
+class Connection(asyncio.Protocol):
+    """`expires`, by the loop's clock, is when `expire` is to be called: during an exchange at the end of its time, and between two
+    of them as its keeper sets it. `on_lost` is called once, when it has ended. `used`: whether anything was sent over it. Bytes
+    that come when nothing was asked end it."""
+
+    def __init__(self, on_lost: Callable[["Connection"], None]) -> None:
+        self._on_lost = on_lost
+        self._reader = ResponseReader(MAX_RESPONSE_BYTES)
+        self._loop = asyncio.get_running_loop()
+        self._readable = select.poll()
+        self._transport: asyncio.Transport
+        self._pending: asyncio.Future[None] | None = None
+        self._failure: NoResponse | NotSent | None = None
+        self.used = self._kept = self._tls_1_3 = self._refused = False
+        self.expires = float("inf")
+
+    async def exchange(
+        self, content: bytes, until: float, *, held: Held | None = None, bodiless: bool = False
+    ) -> Response:
+        """The response to `content`, a whole request, before `until` by the loop's clock; `bodiless`: to a HEAD. Where there is
+        none, the connection has ended, unless the lease was lost. Where this is cancelled, `abort` it: what was written by then may
+        reach the PMS all the same."""
+        if not self.is_open():
+            raise self.ended()
+        if held is not None and not held():
+            raise NotSent(LEASE_LOST, "It was held no longer when this was to be sent.")
+        self.used = True
+        self._transport.write(content)  # in one step with the look above: nothing is awaited in between
+        self._reader.begin(bodiless=bodiless)
+        self._pending = pending = self._loop.create_future()
+        self.expires = until
+        await pending
+        try:
+            if self._failure is not None:
+                raise self._failure
+            return self._reader.response()
+        except NoResponse as error:
+            error.status = self._reader.status
+            raise
+        finally:
+            self._failure = None  # which knows this frame: a cycle
+
+    def ended(self) -> NotSent:
+        return refused_certificate() if self._refused else unreachable("the connection ended before anything was sent")
+
+    def is_open(self) -> bool:
+        """Whether it has not ended, as far as the loop has seen."""
+        return not self._transport.is_closing()
+
+    def is_reusable(self) -> bool:
+        """After an exchange: whether the next may use it."""
+        if self._pending is not None or not self.is_open() or not self._reader.reusable:
+            return False
+        # A response that came before all of its request had left: what reads the rest, if anything, is not known.
+        return not (self._transport.get_write_buffer_size() or self._underneath.get_write_buffer_size())
+
+    def is_fit(self) -> bool:
+        """Between two exchanges: whether it is open and has received nothing, not even an end that the loop has yet to see."""
+        return self.is_open() and not self._readable.poll(0)
+
+    def keep_for(self, seconds: float) -> None:
+        """Between two exchanges: it expires in so many seconds."""
+        self.expires = self._loop.time() + seconds
+        self._kept = True
+
+    def expire(self) -> None:
+        if self._pending is None:
+            self._transport.close()
+        else:
+            self._fail(NoResponse("pms_timed_out", "The PMS was sent the request and did not answer in time."))
+
+    def abort(self) -> None:
+        """End it at once. An exchange that is under way fails."""
+        self._fail(connection_lost("it was given up"))
+
+    async def secure(self, trusted: ssl.SSLContext, host: str) -> None:
+        """Agrees on TLS with `host`. Raises `OSError` and `ssl.SSLError`."""
+        if not self._transport.is_closing():
+            # The PMS has a second to agree that the connection ends.
+            secured = await self._loop.start_tls(
+                self._transport, self, trusted, server_hostname=host, ssl_shutdown_timeout=1.0
+            )
+            if secured is not None:  # else it was closed meanwhile
+                self._transport = secured
+                self._tls_1_3 = secured.get_extra_info("ssl_object").version() == "TLSv1.3"
+                return
+        raise ConnectionError("the connection ended before TLS was agreed on")
+
+    # --- what the event loop calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = self._underneath = cast("asyncio.Transport", transport)
+        self._readable.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+
+    def data_received(self, data: bytes) -> None:
+        if self._pending is None:
+            self._transport.abort()
+            return
+        try:
+            if self._reader.feed(data):
+                self._finish()
+        except NoResponse as error:
+            self._fail(error)
+
+    def eof_received(self) -> None:
+        if self._pending is not None and self._reader.end():
+            self._finish()
+        else:
+            self._fail(connection_lost("it ended before the response was whole"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._refused = _is_refusal(exc)
+        # In TLS 1.3 a server looks at our certificate only after we may speak, and reads nothing before it took it. With an older
+        # version it may ask for one when it has read a request. One that resets the connection says neither: that is in doubt.
+        unheard = self._tls_1_3 and not self._kept and not self._reader.received
+        certain = self._refused and unheard
+        self._fail(refused_certificate() if certain else connection_lost(str(exc or "it was closed")))
+        self._reader.close()
+        self._on_lost(self)
+
+    def _fail(self, error: NoResponse | NotSent) -> None:
+        if self._pending is not None:
+            self._failure = error
+            self._finish()
+        self._transport.abort()
+
+    def _finish(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None and not pending.done():
+            pending.set_result(None)
+
+
 # --- trust ---
 
 
@@ -138,7 +265,7 @@ def trust_of(tls: ClientTls) -> ssl.SSLContext:
         context = _new_context(tls.authorities)
     except ssl.SSLError as error:
         raise BadOptions(f"The authorities cannot be read as PEM certificates: {error.reason or error}.") from None
-    if tls.certificate is not None and tls.key is not None:
+    if tls.certificate is not None:
         try:
             with _as_file(f"{tls.key}\n{tls.certificate}") as file:
                 # Without a password OpenSSL would ask for one at the terminal.
@@ -162,13 +289,8 @@ def _new_context(authorities: str | None) -> ssl.SSLContext:
 def _as_file(text: str) -> Iterator[str]:
     """The name of a file with it, for OpenSSL, which reads keys from files alone: in memory where the system has that, else
     one that only this user may read, as long as this lasts."""
-    if hasattr(os, "memfd_create"):
-        with os.fdopen(os.memfd_create("key"), "w", encoding="utf-8") as memory:
-            memory.write(text)
-            memory.flush()
-            yield f"/proc/self/fd/{memory.fileno()}"
-        return
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
+    in_memory = hasattr(os, "memfd_create")
+    with os.fdopen(os.memfd_create("key"), "w") if in_memory else tempfile.NamedTemporaryFile("w") as file:
         file.write(text)
         file.flush()
-        yield file.name
+        yield f"/proc/self/fd/{file.fileno()}" if in_memory else file.name

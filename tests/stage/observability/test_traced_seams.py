@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from forwarder.http.messages import Response
 from forwarder.http.server import HttpApp
-from forwarder.pms.directory import Traces, open_directory
+from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt
@@ -167,8 +167,8 @@ async def pms(
         made = {"id": 7, "reference": booking().reference} if status < 400 else {}
         return httpx.Response(status, json={"data": []} if request.method == "GET" else made)
 
-    traces = Traces(forward, spans.tracer)
-    async with open_directory(SystemClock(), transport=replying(reply), traces=traces) as directory:
+    opening = open_directory(SystemClock(), transport=replying(reply), tracer=spans.tracer, forward_traces=forward)
+    async with opening as directory:
         options = {"credentialType": "token"} if kind == "beds24" else {}
         yield (
             directory.connect(AccountConnection("acme", kind, "https://pms.test/a-secret", "key-7", options=options)),

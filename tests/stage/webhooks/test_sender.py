@@ -5,7 +5,7 @@ import shutil
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 
 from forwarder.webhooks.addresses import AddressRule, Resolve
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
-from forwarder.webhooks.sender import HttpSender, open_sender
+from forwarder.webhooks.sender import HttpSender
 from tests.support.memory.clock import ManualClock
 from tests.support.network.raw_server import Caller, raw_server
 from tools.servers.server_process import free_ports
@@ -33,9 +33,8 @@ async def sender(
     trusted: ssl.SSLContext | None = None,
     proxy: str | None = None,
 ) -> AsyncIterator[HttpSender]:
-    async with open_sender(
-        rule, ManualClock(START), seconds=seconds, find=find, trusted=trusted, proxy=proxy
-    ) as opened:
+    sender = HttpSender(rule, ManualClock(START), seconds=seconds, find=find, trusted=trusted, proxy=proxy)
+    async with aclosing(sender) as opened:
         yield opened
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from forwarder.pms.directory import Traces, open_directory
+from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import Request, with_trace
 from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import SystemClock
@@ -26,7 +26,7 @@ async def sent(trace: str | None, *, traced: bool = True) -> Sequence[httpx.Requ
         return httpx.Response(503)
 
     asked = replace(booking(), trace=trace)
-    async with open_directory(SystemClock(), transport=replying(note), traces=Traces(forward=traced)) as directory:
+    async with open_directory(SystemClock(), transport=replying(note), forward_traces=traced) as directory:
         pms = directory.connect(AccountConnection("acme", "generic", "https://pms.test/api", "key-7"))
         await pms.create(asked)
         await pms.find(asked)
