@@ -1,19 +1,29 @@
 """Simulated BookingSync (Smily) API v3, as its documentation and recorded traffic show it. No idempotency: every POST books.
 
 A rental `unknown` is not found; a client at `refused.example` is refused. A rental is a room. Its live quote is 100 a night, 50 for
-the cleaning and 10 % tax on the nights. `booking_sync_oauth` has the tokens.
+the cleaning and 10 % tax on the nights.
 
 Stores nothing of a card, and forgets payments with the process. A card that ends in 1112 is declined, one that ends in 1113 makes
 the gateway fail, as the vendor's test cards do; one that ends in 3220 needs its holder to authenticate. Any other is charged, and
-its booking confirmed."""
+its booking confirmed.
 
+Its authorization server is as Doorkeeper is where old tokens end with the first use of their successors.
+
+    POST BASE/oauth/token    a refresh token against the next pair; access tokens live for two hours
+    POST BASE/oauth/revoke   an access token ends (RFC 7009)
+
+It accepts every client but the one whose secret is `wrong`, and any foreign refresh token but `wrong` as an account's first one.
+The PMS accepts foreign access tokens, like all simulated PMSs. Tokens end with the process."""
+
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
@@ -22,8 +32,8 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from forwarder.http.messages import Response
-from forwarder.simulator.booking_sync_oauth import TokenServer
-from forwarder.simulator.http import Guard, Handler, below_any_base, book, name_of, place_of
+from forwarder.process.clock import Clock
+from forwarder.simulator.http import Guard, Handler, bearer_of, below_any_base, book, name_of, place_of
 from forwarder.simulator.sites import Effect, effect_of
 from forwarder.simulator.world import Made, NotBooked, Wanted, World
 
@@ -43,28 +53,24 @@ _OF_A_CARD: Final = (
 )
 _BLANK: Final = "can't be blank"
 _REFUSED: Final = "@refused.example"
-_NEVER: Final = date.min
 _UNKNOWN: Final = "unknown"  # the rental that there is not
 _MEDIA_TYPE: Final = b"application/vnd.api+json; charset=utf-8"
 _SHOWN_AGAIN: Final = (
     *"tentative_expires_at currency notes adults children external_reference".split(),
     *("expected_checkin_time", "expected_checkout_time"),
 )
-_PER_NIGHT, _CLEANING, _TAX_PERCENT = Decimal(100), Decimal(50), Decimal(10)
 
 
 def booking_sync_routes(world: World) -> list[BaseRoute]:
     """The routes of the kind."""
-    tokens = TokenServer(world.clock)
+    tokens = _TokenServer(world.clock)
     pms = _BookingSync(world)
     guard, open_guard = Guard(world, pms.failing), Guard(world, pms.failing, lambda _: "none is needed")
 
     def let_in(handler: Handler, *, books: bool = False) -> Handler:
         async def checked(request: Request) -> ASGIApp:
-            if not tokens.lets_in(request):
-                return pms.failing(401)
             try:
-                return await handler(request)
+                return await handler(request) if tokens.lets_in(request) else pms.failing(401)
             except _Invalid as invalid:
                 return invalid.answer
 
@@ -87,17 +93,11 @@ def booking_sync_routes(world: World) -> list[BaseRoute]:
     return [route for (method, path), endpoint in endpoints.items() for route in below_any_base(path, method, endpoint)]
 
 
-@dataclass(slots=True)
-class _Payment:
-    made: Made
-    cents: int
-    paid: bool
-
-
 class _BookingSync:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._payments: dict[int, _Payment] = {}
+        self._payments: dict[int, tuple[Made, int]] = {}  # of how many cents
+        self._paid: set[int] = set()
         self._held: defaultdict[str, list[Made]] = defaultdict(list)
         self._clients = 0
         self._effects: dict[str, Effect] = {}
@@ -161,18 +161,17 @@ class _BookingSync:
         self._end_tentative(place_of(request))
         client = booking.get("client")  # of a strict booking
         name = client.get("lastname") if isinstance(client, dict) else None
-        arrival, departure = (_day(str(booking.get(field)), _NEVER) for field in ("start_at", "end_at"))
-        for field, one in (("start_at", arrival), ("end_at", departure)):
-            if one == _NEVER:
-                raise _Invalid(**{field: _BLANK})
-        if departure <= arrival:
+        days = {field: _day(str(booking.get(field)), date.min) for field in ("start_at", "end_at")}
+        if blank := [field for field, day in days.items() if day == date.min]:
+            raise _Invalid(**{blank[0]: _BLANK})
+        if days["end_at"] <= days["start_at"]:
             raise _Invalid(start_at="must be before end_at")
         wanted = Wanted(
             name=name_of(request),
             place=place_of(request),
             room=rental,
-            arrival=arrival,
-            departure=departure,
+            arrival=days["start_at"],
+            departure=days["end_at"],
             reference=str(booking.get("external_reference") or ""),
             answer=lambda made_id: to_json(_booking_shown(made_id, rental, booking)),
             effect=effect_of(rental, name) or self._effects.pop(str(booking.get("client_id")), None),
@@ -191,7 +190,15 @@ class _BookingSync:
         self._end_tentative(place)
         per_page = min(int(query.get("per_page", _MOST_PER_PAGE)), _MOST_PER_PAGE)
         page = max(int(query.get("page", 1)), 1)
-        found = [made for made in self._world.at(place) if self._matches(made, query)]
+        rentals, first_day = query.get("rental_id"), _day(query.get("from"), self._world.clock.now().date())
+        found = [
+            made
+            for made in self._world.at(place)
+            if (rentals is None or made.room in rentals.split(","))
+            and made.departure > first_day
+            and made.arrival < _day(query.get("until"), date.max)
+            and (query.get("include_canceled") == "true" or self._world.cancelled_at(made) is None)
+        ]
         shown = [self._shown(made) for made in found[(page - 1) * per_page : page * per_page]]
         pages = max(math.ceil(len(found) / per_page), 1)
         numbers = {b"x-total-pages": pages, b"x-total-count": len(found), b"x-per-page": per_page}
@@ -221,7 +228,9 @@ class _BookingSync:
         if asked["kind"] not in _KINDS:
             raise _Invalid(kind="is not included in the list")
         payment_id = len(self._payments) + 1
-        self._payments[payment_id] = _Payment(made, int(asked["amount_in_cents"]), paid=not internal)
+        self._payments[payment_id] = (made, int(asked["amount_in_cents"]))
+        if not internal:
+            self._paid.add(payment_id)
         return _answer_of(201, {"payments": [{**asked, "id": payment_id, "links": {"bookings": [made.id]}}]})
 
     async def charge(self, request: Request) -> Response:
@@ -229,8 +238,8 @@ class _BookingSync:
             order = from_json(await request.body())
         except ValueError:
             return self.failing(400)
-        errors = {name: [_BLANK] for name in _OF_A_CARD if not order.get(name)}
         payment_id = order.get("tentative_payment_id") or 0
+        errors = {name: [_BLANK] for name in _OF_A_CARD if not order.get(name)}
         if not errors and payment_id not in self._payments:
             errors = {"tentative_payment_id": ["is invalid"]}
         if errors:
@@ -242,7 +251,7 @@ class _BookingSync:
                 return Response(422, to_json({"server": ["the gateway failed"]}))
             case "3220":
                 return Response(202, to_json({"gateway_name": order["gateway_name"], "uuid": f"uuid-{payment_id}"}))
-        self._payments[payment_id].paid = True
+        self._paid.add(payment_id)
         return Response(200, b"")
 
     def _made(self, request: Request) -> Made | None:
@@ -251,29 +260,20 @@ class _BookingSync:
         return next((made for made in self._world.at(place) if made.id == request.path_params["id"]), None)
 
     def _end_tentative(self, place: str) -> None:
-        now = self._world.clock.now()
         for made in list(self._held[place]):
             shown = self._shown(made)
-            if shown["status"] == "Tentative" and datetime.fromisoformat(shown["tentative_expires_at"]) > now:
+            tentative = shown["status"] == "Tentative"
+            if tentative and datetime.fromisoformat(shown["tentative_expires_at"]) > self._world.clock.now():
                 continue
             self._held[place].remove(made)
-            if shown["status"] == "Tentative" and made in self._world.at(place):
+            if tentative and made in self._world.at(place):
                 self._world.cancel(place, made.id)
-
-    def _matches(self, made: Made, query: Mapping[str, str]) -> bool:
-        rentals = query.get("rental_id")
-        return (
-            (rentals is None or made.room in rentals.split(","))
-            and made.departure > _day(query.get("from"), self._world.clock.now().date())
-            and made.arrival < _day(query.get("until"), date.max)
-            and (query.get("include_canceled") == "true" or self._world.cancelled_at(made) is None)
-        )
 
     def _shown(self, made: Made) -> dict[str, Any]:
         booking: dict[str, Any] = from_json(made.answer)
-        payments = {number_: payment for number_, payment in self._payments.items() if payment.made is made}
-        booking["links"]["payments"] = list(payments)
-        if paid := Decimal(sum(payment.cents for payment in payments.values() if payment.paid)) / 100:
+        cents = {payment_id: cents for payment_id, (paid_for, cents) in self._payments.items() if paid_for is made}
+        booking["links"]["payments"] = list(cents)
+        if paid := Decimal(sum(cents[payment_id] for payment_id in self._paid & cents.keys())) / 100:
             left = Decimal(booking["final_price"] or 0) - paid
             booking |= {"paid_amount": format(paid, "f"), "payment_left_to_collect": format(left, "f")}
             booking |= {"status": "Booked", "booked": True}
@@ -299,11 +299,10 @@ def _answer_of(status: int, body: Mapping[str, Any], headers: tuple[tuple[bytes,
 def _the_one(resources: str, content: bytes) -> dict[str, Any]:
     """The one resource in a body; BookingSync wraps it in a list under its plural. Raises `_Invalid`."""
     try:
-        [resource] = from_json(content)[resources]
+        [one] = from_json(content)[resources]
+        resource = {**one}
     except (KeyError, TypeError, ValueError) as error:
         raise _Invalid(base=f"one of {resources} is expected") from error
-    if not isinstance(resource, dict):
-        raise _Invalid(base=f"one of {resources} is expected")
     return resource
 
 
@@ -316,23 +315,15 @@ def _day(text: str | None, default: date) -> date:
 
 def _quoted(rental: str, nights: int) -> dict[str, Any]:
     """A rental with its price: so much a night, the cleaning, and a tax on the nights."""
-    initial = _PER_NIGHT * nights
-    tax = initial * _TAX_PERCENT / 100
-    final = initial + _CLEANING + tax
-    taxes: dict[str, Any] = {"name": {"en": "Tourist tax"}, "percentage": f"{_TAX_PERCENT}", "amount": f"{tax}"}
-    taxes |= {"taxable_type": "Rental", "taxable_id": 1, "tax_id": 5, "included": False}
-    fee = {"name": {"en": "Cleaning"}, "required": True, "price": f"{_CLEANING}", "quantity": 1}
-    return {
-        "id": _number(rental),
-        "currency": "EUR",
-        "initial_price": float(initial),
-        "final_price": float(final),
-        "price_to_pay_now": float(final),
-        "price_details": {
-            "taxes": [taxes],
-            "fees": [{**fee, "id": 9, "rentals_fee_id": 10}],
-        },
-    }
+    initial = Decimal(100) * nights
+    tax = initial * 10 / 100
+    final = float(initial + 50 + tax)
+    taxes: dict[str, Any] = {"name": {"en": "Tourist tax"}, "percentage": "10", "amount": f"{tax}", "included": False}
+    taxes |= {"taxable_type": "Rental", "taxable_id": 1, "tax_id": 5}
+    fee: dict[str, Any] = {"name": {"en": "Cleaning"}, "required": True, "price": "50", "quantity": 1}
+    fee |= {"id": 9, "rentals_fee_id": 10}
+    prices = {"initial_price": float(initial), "final_price": final, "price_to_pay_now": final}
+    return {"id": _number(rental), "currency": "EUR", **prices, "price_details": {"taxes": [taxes], "fees": [fee]}}
 
 
 def _number(rental: str) -> int | str:
@@ -344,22 +335,17 @@ def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[
         {"id": made_id * 100 + place, "content": comment.get("content"), "links": {"booking": made_id}}
         for place, comment in enumerate(asked.get("comments") or (), 1)
     ]
-    price = asked.get("final_price")
+    price, booked = asked.get("final_price"), bool(asked.get("booked"))
     initial = asked.get("initial_price") or price
+    links: dict[str, Any] = {"account": 1, "rental": _number(rental), "client": asked.get("client_id"), "payments": []}
     shown: dict[str, Any] = {
-        "links": {
-            "account": 1,
-            "rental": _number(rental),
-            "client": asked.get("client_id"),
-            "payments": [],
-            "booking_comments": [comment["id"] for comment in comments],
-        },
+        "links": {**links, "booking_comments": [comment["id"] for comment in comments]},
         "id": made_id,
         "start_at": f"{str(asked['start_at'])[:10]}T16:00:00Z",
         "end_at": f"{str(asked['end_at'])[:10]}T10:00:00Z",
-        "status": "Booked" if asked.get("booked") else "Tentative",
+        "status": "Booked" if booked else "Tentative",
         "reference": f"{made_id:06X}",
-        "booked": bool(asked.get("booked")),
+        "booked": booked,
         "unavailable": False,
         **dict.fromkeys(("initial_price", "initial_rental_price", "final_rental_price"), initial),
         "final_price": price,
@@ -375,21 +361,90 @@ def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[
         shown["booking_comments"] = comments
     if asked.get("bookings_fees") or asked.get("bookings_taxes"):
         fees, taxes = (enumerate(asked.get(f"bookings_{kind}", ()), 1) for kind in ("fees", "taxes"))
-        shown["bookings_fees"] = [
-            {"id": position, "name": {"en": fee["name"]}, "price": _decimal(fee["price"])}
-            | {"included_in_price": True, "times_booked": int(fee["times_booked"])}
-            for position, fee in fees
-        ]
-        shown["bookings_taxes"] = [
-            {"id": position, "name": {"en": tax["name"]}, "tax_included_in_price": tax["included"]}
-            | {"percentage": tax.get("percentage"), "amount": _decimal(tax["amount"])}
-            for position, tax in taxes
-        ]
+        try:
+            shown["bookings_fees"] = [
+                {"id": position, "name": {"en": fee["name"]}, "price": format(Decimal(fee["price"]), "f")}
+                | {"included_in_price": True, "times_booked": int(fee["times_booked"])}
+                for position, fee in fees
+            ]
+            shown["bookings_taxes"] = [
+                {"id": position, "name": {"en": tax["name"]}, "tax_included_in_price": tax["included"]}
+                | {"percentage": tax.get("percentage"), "amount": format(Decimal(tax["amount"]), "f")}
+                for position, tax in taxes
+            ]
+        except InvalidOperation as error:
+            raise _Invalid(base="is not a number") from error
     return shown
 
 
-def _decimal(text: str) -> str:
-    try:
-        return format(Decimal(text), "f")
-    except InvalidOperation as error:
-        raise _Invalid(base="is not a number") from error
+# --- the authorization server ---
+
+LIFE: Final = timedelta(hours=2)
+_ACCESS, _REFRESH = "sim-access-", "sim-refresh-"
+_WRONG: Final = "wrong"
+_NOT_STORED: Final = ((b"cache-control", b"no-store"),)
+
+
+@dataclass(slots=True)
+class _Token:
+    """An access token. `replaces`: the refresh token that ends, together with its access token, when this one is first used."""
+
+    ends: datetime
+    refresh: str
+    replaces: str
+
+
+class _TokenServer:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._issued: defaultdict[str, dict[str, _Token]] = defaultdict(dict)
+        self._ended: set[tuple[str, str]] = set()
+        self._numbers = itertools.count(1)
+
+    def lets_in(self, request: Request) -> bool:
+        """Whether the request's access token is valid; marks it as used."""
+        token, place = bearer_of(request), _account_of(request)
+        if not token.startswith(_ACCESS):
+            return True
+        known = self._issued[place].get(token)
+        if known is None or known.ends <= self._clock.now():
+            return False
+        self._ended.add((place, known.replaces))
+        for other in self._issued[place].values():
+            if other.refresh == known.replaces:
+                other.ends = self._clock.now()
+        return True
+
+    async def token(self, request: Request) -> Response:
+        form, place = await _form(request), _account_of(request)
+        if form.get("client_secret") in (None, "", _WRONG) or not form.get("client_id"):
+            return _error("invalid_client")
+        if form.get("grant_type") != "refresh_token":
+            return _error("unsupported_grant_type")
+        refresh = form.get("refresh_token", "")
+        unknown = refresh not in {token.refresh for token in self._issued[place].values()}
+        if refresh in ("", _WRONG) or (refresh.startswith(_REFRESH) and unknown) or (place, refresh) in self._ended:
+            return _error("invalid_grant")
+        number = next(self._numbers)
+        access, following = f"{_ACCESS}{number}", f"{_REFRESH}{number}"
+        self._issued[place][access] = _Token(self._clock.now() + LIFE, following, refresh)
+        pair = {"access_token": access, "refresh_token": following, "expires_in": int(LIFE.total_seconds())}
+        return Response(200, to_json({**pair, "token_type": "bearer", "scope": "public bookings_write"}), _NOT_STORED)
+
+    async def revoke(self, request: Request) -> Response:
+        known = self._issued[_account_of(request)].get((await _form(request)).get("token", ""))
+        if known is not None:
+            known.ends = self._clock.now()
+        return Response(200, b"{}", _NOT_STORED)
+
+
+def _account_of(request: Request) -> str:
+    return place_of(request).removesuffix("/api/v3")
+
+
+async def _form(request: Request) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs((await request.body()).decode("latin-1")).items()}
+
+
+def _error(code: str) -> Response:
+    return Response(401, to_json({"error": code, "error_description": f"The simulator says {code}."}), _NOT_STORED)

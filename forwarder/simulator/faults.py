@@ -124,21 +124,17 @@ def lists_for_objects(value: Any) -> Any:
     return with_leaves(value, lambda leaf: leaf, lambda built: [list(each) for each in built.items()])
 
 
-def _objects_for_ids(value: Any) -> Any:
-    def rebuilt(built: dict[str, Any]) -> dict[str, Any]:
-        is_id = {name: name == "id" or name.endswith(("Id", "ID", "_id")) for name in built}
-        return {name: {"value": part} if is_id[name] else part for name, part in built.items()}
-
-    return with_leaves(value, lambda leaf: leaf, rebuilt)
+def _objects_for_ids(built: dict[str, Any]) -> dict[str, Any]:
+    is_id = {name: name == "id" or name.endswith(("Id", "ID", "_id")) for name in built}
+    return {name: {"value": part} if is_id[name] else part for name, part in built.items()}
 
 
-_NESTED: Final = from_json(b'[{"value":' * 25 + b"null" + b"}]" * 25)
 WAYS: Final[Sequence[Callable[[Any], Any]]] = (
-    _objects_for_ids,
+    lambda value: with_leaves(value, lambda leaf: leaf, _objects_for_ids),
     lists_for_objects,
     lambda value: with_leaves(value, lambda leaf: len(leaf) if isinstance(leaf, str) else leaf),
     lambda value: with_leaves(value, lambda _: None),
-    lambda value: with_leaves(value, lambda _: _NESTED),
+    lambda value: with_leaves(value, lambda _: from_json(b'[{"value":' * 25 + b"null" + b"}]" * 25)),
 )
 """Ways to corrupt types."""
 
@@ -146,10 +142,6 @@ WAYS: Final[Sequence[Callable[[Any], Any]]] = (
 def mistyped(answer: bytes, turn: int) -> bytes:
     """The JSON text `answer` with wrong types: `turn` cycles through the ways."""
     return to_json(WAYS[turn % len(WAYS)](from_json(answer)))
-
-
-_DRIP_SECONDS = 0.5
-_SHORTEST_DRIP = 1_000
 
 
 def hang(lifted: asyncio.Event) -> ASGIApp:
@@ -166,14 +158,14 @@ def drip(answer: Response, clock: Clock, lifted: asyncio.Event) -> ASGIApp:
     """Sends status and headers of `answer` at once, and then its body a byte at a time: for at least eight minutes, longer than
     any push may wait. Drops the connection when the client leaves or the fault is lifted."""
     # JSON may start with white space: the content comes at the very end.
-    body = answer.body.rjust(_SHORTEST_DRIP)
+    body = answer.body.rjust(1_000)
     headers = [(b"content-type", answer.media_type), (b"content-length", b"%d" % len(body)), *answer.headers]
 
     async def drops(send: Send) -> None:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         for position in range(len(body)):
             await send({"type": "http.response.body", "body": body[position : position + 1], "more_body": True})
-            await clock.sleep(_DRIP_SECONDS)
+            await clock.sleep(0.5)
         await send({"type": "http.response.body", "body": b""})
 
     async def dripping(scope: Scope, receive: Receive, send: Send) -> None:

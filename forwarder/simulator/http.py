@@ -17,9 +17,6 @@ from forwarder.simulator.world import Down, Made, Wanted, World
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 Failing = Callable[[int, float | None], Response]
 """Builds a response that is only a status, with the seconds that `Retry-After` asks for."""
-NOWHERE = "nowhere"  # the one name without a PMS: a wrong base URL
-_LET_OUT = {"", "wrong"}
-_HUGE = 10 * 1024 * 1024
 _STATUS = {"down": 503, "throttle": 429, "error500": 500}
 _SAID = {
     "garbage": Response(201, b"<html>It works!</html>", media_type=b"text/html"),
@@ -86,13 +83,13 @@ class Guard:
 
         async def answered(request: Request) -> ASGIApp:
             name = name_of(request)
-            if name == NOWHERE:
+            if name == "nowhere":  # the one name without a PMS: a wrong base URL
                 raise HTTPException(404)
             world.requests[name] += 1
             order = world.faults.at(name)
             if order is not None and order.faults.delay_ms:
                 await world.clock.sleep(order.faults.delay_ms / 1000)
-            if self.credential_of(request) in _LET_OUT:
+            if self.credential_of(request) in ("", "wrong"):
                 return self.failing(401, None)
             if order is None or not world.faults.strikes(order, books=books):
                 return await handle(request)
@@ -118,7 +115,7 @@ class Guard:
             case "wrong_types":
                 return replace(answer, body=mistyped(answer.body, order.struck))
             case "huge":
-                return Response(201, b'{"id":"' + b"9" * _HUGE + b'"}')
+                return Response(201, b'{"id":"' + b"9" * 10 * 1024 * 1024 + b'"}')
             case mode:
                 asked = order.faults.retry_after
                 wait = 1.0 if order.faults.mode == "throttle" and asked is None else asked

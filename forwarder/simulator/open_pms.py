@@ -20,8 +20,6 @@ from forwarder.simulator.http import Guard, below_any_base, book, name_of, place
 from forwarder.simulator.sites import effect_of
 from forwarder.simulator.world import NotBooked, Wanted, World
 
-_DECLINED = "4000000000000002"
-_SHORTEST_NUMBER = 12
 _UNKNOWN = "unknown"
 _NOT_BOOKED: Final = {
     "key_reused": (422, "idempotency_key_reused", "This key came before, with another body."),
@@ -56,9 +54,9 @@ def open_pms_routes(world: World) -> list[BaseRoute]:
         found = world.at(place) if reference is None else world.find(place, reference)
         shown = []
         for made in found:
-            cancelled_at = world.cancelled_at(made)
-            cancelled = {"status": "CANCELLED", "cancelledAt": cancelled_at}
-            shown.append(made.answer if cancelled_at is None else to_json({**from_json(made.answer), **cancelled}))
+            cancelled = {"status": "CANCELLED", "cancelledAt": world.cancelled_at(made)}
+            is_cancelled = cancelled["cancelledAt"] is not None
+            shown.append(to_json({**from_json(made.answer), **cancelled}) if is_cancelled else made.answer)
         return Response(200, b'{"data":[' + b",".join(shown) + b"]}")
 
     async def cancel(request: Request) -> ASGIApp:
@@ -141,8 +139,8 @@ def _checked_card(card: object) -> str | None:
         return None
     digits = "".join(character for character in str(number) if character.isdigit())
     doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
-    wrong = len(digits) < _SHORTEST_NUMBER or (doubled + sum(map(int, digits[::-2]))) % 10 != 0
-    if digits == _DECLINED or wrong:
+    is_valid = len(digits) >= 12 and (doubled + sum(map(int, digits[::-2]))) % 10 == 0  # noqa: PLR2004 - the shortest
+    if digits == "4000000000000002" or not is_valid:
         raise _Refusal(*_NOT_BOOKED["card"])
     return digits[-4:]
 
@@ -150,7 +148,7 @@ def _checked_card(card: object) -> str | None:
 def _reservation(made_id: int, body: Mapping[str, Any], room: object, last_four: str | None) -> dict[str, Any]:
     price, currency = body.get("totalPrice"), body.get("currency")
     asked = {**body, "roomId": room}
-    shown = "reference propertyId roomId arrivalDate departureDate totalPrice currency".split()
+    shown = "reference propertyId roomId arrivalDate departureDate totalPrice currency notes comments".split()
     reservation = {
         "id": made_id,
         "status": "CONFIRMED",
@@ -158,8 +156,6 @@ def _reservation(made_id: int, body: Mapping[str, Any], room: object, last_four:
         "codes": {"accessCode": [f"{made_id * 7919 % 10_000:04d}"]},
         "paymentUrl": f"https://pay.example/{made_id}" if last_four is None else "",
         "cardLastFour": last_four,
-        "notes": body.get("notes"),
-        "comments": body.get("comments"),
     }
     if price is not None:
         paid, left = (0, price) if last_four is None else (price, 0)

@@ -13,7 +13,7 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection, Pms, PmsDirectory
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
-from forwarder.simulator.booking_sync_oauth import LIFE
+from forwarder.simulator.booking_sync import LIFE
 from forwarder.simulator.world import World
 from forwarder.store.engine import Engine
 from forwarder.tenancy.sql.secrets import SqlGrants
