@@ -40,8 +40,7 @@ from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.process.loading import collect_rarely
 from forwarder.process.supervision import Stop, bind
-from forwarder.reservation.checks.fields import read_request
-from forwarder.reservation.checks.plausibility import plausibility
+from forwarder.reservation.checks.fields import plausibility, read_request
 from forwarder.reservation.submission import RequestIds
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.cards import CardSealer

@@ -39,8 +39,7 @@ from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.process.loading import collect_rarely
 from forwarder.process.shares import Loan, LoanRequest, SharedBucket
-from forwarder.reservation.checks.fields import read_request
-from forwarder.reservation.checks.plausibility import plausibility
+from forwarder.reservation.checks.fields import plausibility, read_request
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.deployment import SqlLender
 from forwarder.store.engine import open_engine

@@ -23,8 +23,7 @@ from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.ingress.responses import Losses
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
-from forwarder.reservation.checks.fields import read_request
-from forwarder.reservation.checks.plausibility import plausibility
+from forwarder.reservation.checks.fields import plausibility, read_request
 from forwarder.reservation.submission import RequestIds
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.cards import CardSealer

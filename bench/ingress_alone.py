@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message
 from forwarder.http.health import Health, health_routes
 from forwarder.http.messages import Admission
 from forwarder.http.server import HttpApp
-from forwarder.ingress.parts import IngressParts
+from forwarder.ingress.message import IngressParts
 from forwarder.ingress.routes import ingress_routes
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock

@@ -11,7 +11,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import Health
 from forwarder.http.messages import Routes
-from forwarder.ingress.parts import IngressParts, IngressSettings
+from forwarder.ingress.message import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.process.containment import Where
 from forwarder.process.loading import load

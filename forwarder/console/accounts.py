@@ -15,8 +15,8 @@ from forwarder.operate.tenants import accounts as terms
 from forwarder.operate.tenants.accounts import AccountSettings, BadTerm, NotEncrypted
 from forwarder.oversight.backlog import AccountBacklog, Backlog, read_backlog
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
-from forwarder.reservation.checks.plausibility import CHECKS
-from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS
+from forwarder.reservation.checks.fields import CHECKS
+from forwarder.reservation.submission import MAX_WINDOW_SECONDS
 from forwarder.store.deployment import BacklogReader, ProcessRegister
 from forwarder.tenancy.port import Account, ChangedMeanwhile, NotKnown
 

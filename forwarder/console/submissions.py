@@ -18,8 +18,7 @@ from forwarder.operate.submissions.search import History, SubmissionSearch, hist
 from forwarder.operate.submissions.settle import Decision, NotInDoubt, Repair, decide
 from forwarder.process.clock import iso
 from forwarder.process.supervision import Stop
-from forwarder.reservation.cancellation import MAX_REASON
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import MAX_REASON, Status
 from forwarder.reservation.record import anonymous_record
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.lists.port import SubmissionQuery, SubmissionSummary

@@ -2,41 +2,46 @@
 
 An item is read, checked and identified by the same code as a single submission, and is as safe once the response says so. A faulty
 item does not affect the others. A problem of all of them refuses the bulk as a whole, and then nothing was accepted: a body that
-cannot be split into items, too many items, or an unavailable log."""
+cannot be split into items, too many items, or an unavailable log. The end of an array's element is guessed, and the guess is right
+if the reader accepts the text as JSON; otherwise brackets and quotes are counted. A body of many megabytes needs no memory beyond
+its own size."""
 
 import asyncio
+import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple, TypeVar, assert_never
 from weakref import WeakValueDictionary
 
 import structlog
+from pydantic_core import from_json
 
 from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response, place_of
 from forwarder.ingress import message, responses
-from forwarder.ingress.bulk_items import Item, begins_array, elements, lines, looks_like_lines, read_element, read_line
-from forwarder.ingress.message import DryRun, NewSubmission, SubmissionBuilder, Terms
-from forwarder.ingress.parts import IngressParts
+from forwarder.ingress.message import DryRun, IngressParts, NewSubmission, SubmissionBuilder, Terms
 from forwarder.ingress.publisher import SubmissionPublisher
-from forwarder.ingress.responses import CallerWarning
+from forwarder.ingress.responses import Receipt, malformed_json, receipt_json, receipt_warnings, validation_failed
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice
+from forwarder.reservation.checks.card_numbers import find, may_hold
 from forwarder.reservation.checks.faults import MalformedJson
-from forwarder.reservation.checks.fields import MAX_ITEMS, ItemReading
-from forwarder.reservation.checks.plausibility import Plausibility, plausibility
+from forwarder.reservation.checks.fields import (
+    MAX_ITEM_BYTES,
+    MAX_ITEMS,
+    RESERVATION,
+    ItemReading,
+    Plausibility,
+    plausibility,
+    read_item,
+)
+from forwarder.reservation.fast import json_text
 from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.value import json_text
+from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
 
-_REHEARSED_BYTES: Final = 4_096
-_AN_ITEM: Final = 512
-"""The costs of a rehearsed item and of any item in a time slice, in bytes."""
-_ENVELOPE_BYTES: Final = 128
-"""An upper bound of the response's size without its results."""
 _RESULT_BYTES: Final = 1_024
 """An upper bound of a receipt with the warning `sent_again`, and of a refusal by the idempotency key or the log."""
 _SIMILAR_BYTES: Final = 1_024
@@ -49,7 +54,7 @@ class SafeItem(NamedTuple):
     """An item that is safe on the log, and its receipt."""
 
     submission: NewSubmission
-    receipt: responses.Receipt
+    receipt: Receipt
 
 
 class Place(NamedTuple):
@@ -64,15 +69,23 @@ class Place(NamedTuple):
         return {"index": self.before, **line, **({} if self.key is None else {"idempotencyKey": self.key})}
 
 
+class Item(NamedTuple):
+    """A read item: the reading or the problem, its size in bytes, its idempotency key, and its line."""
+
+    read: ItemReading | Problem
+    size: int
+    key: str | None = None
+    line: int | None = None
+
+
 class ItemLimit:
     """The limit of a caller's key, as one bulk meets it: each item counts as a request would. Keys without a limit meet none."""
 
     def __init__(self, limits: RateLimits, caller: Caller) -> None:
-        self._take = partial(
-            limits.take, caller.key_id, caller.limit, shared=(caller.workspace_id, caller.shared_limit)
-        )
+        shared = caller.workspace_id, caller.shared_limit
+        self._take = partial(limits.take, caller.key_id, caller.limit, shared=shared)
         self._allowance = self._take(0)
-        self._counted = False
+        self.counted = False
 
     def used_up(self) -> Problem | None:
         allowance = self._allowance
@@ -82,23 +95,16 @@ class ItemLimit:
         return rate_limited(self._allowance)
 
     def admit(self, items: int) -> Problem | None:
-        self._counted = True
+        self.counted = True
         self._allowance = allowance = self._take(items)
         return None if allowance is None or allowance.admitted else rate_limited(allowance)
-
-    def refused_whole(self) -> None:
-        """It was read, and refused before its items could be counted: it costs as much as one."""
-        if not self._counted:
-            self.admit(1)
 
     def add_headers(self, response: Response) -> Response:
         return response if self._allowance is None else with_allowance(response, self._allowance)
 
 
-_Made = NewSubmission | DryRun | Problem
-"""What an item became before anything was published."""
+_Made = NewSubmission | DryRun | Problem  # what an item became before anything was published
 Result = SafeItem | DryRun | Problem
-"""The result of an item."""
 
 
 class BulkEndpoint:
@@ -110,8 +116,7 @@ class BulkEndpoint:
     def __init__(
         self, parts: IngressParts, builder: SubmissionBuilder, publisher: SubmissionPublisher, *, max_bytes: int
     ) -> None:
-        self.max_bytes, self._parts, self._builder = max_bytes, parts, builder
-        self._publisher = publisher
+        self.max_bytes, self._parts, self._builder, self._publisher = max_bytes, parts, builder, publisher
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
@@ -121,7 +126,8 @@ class BulkEndpoint:
             return limit.add_headers(self.refuse(trying, caller))
         each = await self._each(caller, request, limit, trying=trying)
         if isinstance(each, Problem):
-            limit.refused_whole()
+            if not limit.counted:
+                limit.admit(1)  # it was read, and refused before its items could be counted: it costs as much as one
             return limit.add_headers(self.refuse(each, caller))
         return limit.add_headers(self._confirm(*each, caller, request))
 
@@ -130,7 +136,11 @@ class BulkEndpoint:
     ) -> tuple[Sequence[Result], Sequence[Place]] | Problem:
         """The result of each item, in order, and its place; or the problem that refuses the whole bulk."""
         # The terms in the headers apply to every item.
-        terms = responses.KEYS_OF_ITEMS if "idempotency-key" in request.headers else message.read_terms(request)
+        if "idempotency-key" in request.headers:
+            return catalogue.INVALID_KEY.problem(
+                "A bulk takes no Idempotency-Key header: each of its items has its own, as idempotencyKey. Nothing was accepted."
+            )
+        terms = message.read_terms(request)
         if isinstance(terms, Problem):
             return terms
         now = self._parts.clock.now()
@@ -179,17 +189,31 @@ class BulkEndpoint:
         """The items, each read when it is asked for; None to let others work. Going through them raises `MalformedJson`."""
         array = request.is_sent_as(JSON_BODY)
         if not array and not request.is_sent_as(NDJSON_BODY):
-            return request.with_media_type(responses.BULK_MEDIA_TYPE)
+            return request.with_media_type(
+                catalogue.UNSUPPORTED_MEDIA_TYPE.problem(
+                    "The body must be a JSON array sent with Content-Type: application/json, or lines of JSON sent with "
+                    "Content-Type: application/x-ndjson; in UTF-8 and not compressed."
+                )
+            )
         body = await request.body(self.max_bytes, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):
             too_large = f"The body of a bulk must have at most {self.max_bytes} bytes. Send fewer items at once."
-            refused = {**responses.UNREAD_BODY, BodyFault.TOO_LARGE: catalogue.BODY_TOO_LARGE.problem(too_large)}
-            return refused[body]
-        if array and not begins_array(body):
-            return responses.NDJSON_AS_JSON if looks_like_lines(body) else responses.NOT_AN_ARRAY
-        if array:
+            fits = body is not BodyFault.TOO_LARGE
+            return responses.UNREAD_BODY[body] if fits else catalogue.BODY_TOO_LARGE.problem(too_large)
+        if not array:
+            return map(partial(read_line, check=check), lines(body))
+        if begins_array(body):
             return elements(body, partial(read_element, check=check))
-        return map(partial(read_line, check=check), lines(body))
+        # NDJSON: several objects, one per line?
+        if re.match(rb"[ \t\r\n]*\{[^\n]*\}[ \t\r]*\n[ \t\r\n]*\{", body[:_MAX_SCANNED]):
+            return catalogue.UNSUPPORTED_MEDIA_TYPE.problem(
+                "The body is lines of JSON: send them with Content-Type: application/x-ndjson, or one array of them as "
+                "application/json."
+            )
+        return catalogue.VALIDATION_FAILED.problem(
+            "The body must be a JSON array of items. A single reservation goes to its own operation.",
+            faults=(Fault("", "wrong_type", "must be an array"),),
+        )
 
     async def _made(
         self, items: Iterator[Item | None], make: Callable[[ItemReading], Awaitable[_Made]], origin: str
@@ -197,23 +221,22 @@ class BulkEndpoint:
         """What each item becomes, its place, and an upper bound of the response's size."""
         made: list[_Made] = []
         places: list[Place] = []
-        response_bytes = _ENVELOPE_BYTES
-        time_slice = TimeSlice()
+        response_bytes, time_slice = 128, TimeSlice()  # of an envelope without its results
         try:
             for item in items:
                 if item is None:
                     await time_slice.spend()
                     continue
                 if len(made) == MAX_ITEMS:
-                    return responses.INVALID_BULK_SIZE
+                    return _INVALID_SIZE
                 places.append(Place(len(made), item.line, item.key))
                 made.append(item.read if isinstance(item.read, Problem) else await make(item.read))
                 response_bytes += _result_bytes(made[-1], places[-1], origin)
-                cost = _REHEARSED_BYTES if isinstance(made[-1], DryRun) else 0
-                await time_slice.spend(_AN_ITEM + item.size + cost)
+                # An item, and rehearsing it, cost as much time as that many bytes.
+                await time_slice.spend(512 + item.size + (4_096 if isinstance(made[-1], DryRun) else 0))
         except MalformedJson as error:
-            return responses.malformed_json(f"at item {len(made) + 1}: {error}")
-        return (made, places, response_bytes) if made else responses.INVALID_BULK_SIZE
+            return malformed_json(f"at item {len(made) + 1}: {error}")
+        return (made, places, response_bytes) if made else _INVALID_SIZE
 
     def _confirm(
         self, results: Sequence[Result], places: Sequence[Place], caller: Caller, request: HttpRequest
@@ -259,8 +282,8 @@ def _result_bytes(made: _Made, place: Place, origin: str) -> int:
     size = len(json_text(place.as_json()))
     match made:
         case Problem():
-            links = 2 * len(origin)  # which the server adds, see `PUBLIC_URL`
-            return size + links + len(json_text({"success": False, "problem": made.as_json()}))
+            # The server adds two links, see `PUBLIC_URL`.
+            return size + 2 * len(origin) + len(json_text({"success": False, "problem": made.as_json()}))
         case DryRun():
             size += _RESULT_BYTES
         case NewSubmission():
@@ -268,7 +291,7 @@ def _result_bytes(made: _Made, place: Place, origin: str) -> int:
             size += 0 if made.refused is None else len(json_text(made.refused.as_json()))
         case _:
             assert_never(made)
-    return size + (len(json_text(_as_json(made.warnings))) if made.warnings else 0)
+    return size + (len(json_text([each._asdict() for each in made.warnings])) if made.warnings else 0)
 
 
 def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -> bytes:
@@ -281,9 +304,9 @@ def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -
         match result:
             case SafeItem(submission, receipt):
                 accepted += 1
-                shown |= {"success": receipt.status.success, **responses.receipt_json(receipt, origin)}
-                if warnings := (*submission.warnings, *responses.receipt_warnings(receipt)):
-                    shown["warnings"] = _as_json(warnings)
+                shown |= {"success": receipt.status.success, **receipt_json(receipt, origin)}
+                if warnings := (*submission.warnings, *receipt_warnings(receipt)):
+                    shown["warnings"] = [each._asdict() for each in warnings]
                 if place.key is not None:
                     # Its key was used before, be it by an earlier item of this bulk.
                     if receipt.replayed or submission.request_id in keyed:
@@ -301,5 +324,119 @@ def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -
     return json_text({"success": success, "data": {"accepted": accepted, "refused": refused, "results": data}})
 
 
-def _as_json(warnings: Sequence[CallerWarning]) -> list[dict[str, str]]:
-    return [warning.as_json() for warning in warnings]
+# --- the items in a body ---
+
+_INVALID_SIZE: Final = catalogue.INVALID_BULK_SIZE.problem(f"A bulk has 1 to {MAX_ITEMS} items. Nothing was accepted.")
+_BLANK: Final = re.compile(rb"[ \t\r\n]*")
+# The text up to the next mark, strings included, and the mark. Possessive, without backtracking: the time is linear.
+_BRACKET: Final = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+"){0,128}+([\[\]{}])?', re.DOTALL)
+_BRACKET_OR_COMMA: Final = re.compile(rb'(?:[^"\[\]{},]++|"(?:[^"\\]++|\\.)*+"){0,128}+([\[\]{},])?', re.DOTALL)
+_MAX_DEPTH: Final = 200  # the reader of an item does not accept deeper nesting either
+_MAX_SCANNED: Final = 8 * MAX_ITEM_BYTES
+"""How far the end of an element is searched. A longer one refuses the whole bulk: counting its brackets would take seconds."""
+_LIKELY_END: Final = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
+_MAX_KEY: Final = 255
+
+R = TypeVar("R")
+
+
+def lines(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, each with its number, from 1."""
+    number, counted = 1, 0
+    for line in re.finditer(rb"[^ \t\r\n][^\n]*", body):
+        number += body.count(b"\n", counted, line.start())
+        counted = line.start()
+        yield number, line[0]
+
+
+def begins_array(body: bytes) -> bool:
+    """Whether `body` begins with an array, after white space."""
+    return body.startswith(b"[", _end_of_blank(body, 0))
+
+
+def elements(body: bytes, read: Callable[[bytes], R]) -> Iterator[R | None]:
+    """The result of `read` for each element of the JSON array in `body`; `read` raises `MalformedJson` unless its text is one JSON
+    document. Yields None from time to time within a long element, so that the caller can yield to the event loop. Raises
+    `MalformedJson` if `body` does not end with the array, possibly only after the last element."""
+    begin = yield from _guessed(body, _end_of_blank(body, 0) + 1, read)
+    several = body[begin - 1 : begin] == b","
+    end = yield from _end_of_element(body, begin)
+    while body[end : end + 1] == b",":
+        yield read(body[begin:end])
+        begin, several = end + 1, True
+        end = yield from _end_of_element(body, begin)
+    if several or _end_of_blank(body, begin) < end:
+        yield read(body[begin:end])
+    if body[end : end + 1] != b"]" or _end_of_blank(body, end + 1) < len(body):
+        raise MalformedJson("there is more after the array")
+
+
+def read_element(text: bytes, check: Plausibility) -> Item:
+    """Reads an element of an array. Raises `MalformedJson`: then the whole document is malformed."""
+    size = len(text)
+    if size > MAX_ITEM_BYTES:
+        too_large = f"An item of a bulk must have at most {MAX_ITEM_BYTES} bytes."
+        return Item(catalogue.BODY_TOO_LARGE.problem(too_large), size)
+    read = read_item(text, check)
+    if not isinstance(read, list):
+        return Item(read, size, _shown_key(read.item.idempotency_key))
+    if all(fault.pointer.startswith(f"{RESERVATION}/") for fault in read):  # in the words of the single operation
+        refused = validation_failed([replace(each, pointer=each.pointer.removeprefix(RESERVATION)) for each in read])
+    else:
+        refused = catalogue.INVALID_ITEM.problem(summary_of(read), faults=read)
+    item = from_json(text)
+    key = item.get("idempotencyKey") if isinstance(item, dict) else None  # which may be anything
+    return Item(refused, size, _shown_key(key) if isinstance(key, str) and len(key) <= _MAX_KEY else None)
+
+
+def read_line(line: tuple[int, bytes], check: Plausibility) -> Item:
+    """Reads a line of NDJSON, which is a document of its own."""
+    number, text = line
+    try:
+        return read_element(text, check)._replace(line=number)
+    except MalformedJson as error:
+        return Item(malformed_json(str(error), f"line {number}"), len(text), line=number)
+
+
+def _guessed(body: bytes, begin: int, read: Callable[[bytes], R]) -> Generator[R, None, int]:
+    """The elements from `begin` on whose guessed end is right: `read` accepts the text. Returns where another begins."""
+    while (likely := _LIKELY_END.search(body, begin, begin + MAX_ITEM_BYTES)) is not None:
+        try:
+            one = read(body[begin : likely.start(1)])
+        except MalformedJson:
+            break
+        yield one
+        begin = likely.end(1)
+    return begin
+
+
+def _end_of_element(body: bytes, begin: int) -> Generator[None, None, int]:
+    """The position of the comma or bracket that ends the element. Yields None from time to time. Raises `MalformedJson`."""
+    at, depth, steps = begin, 1, 0
+    while depth:
+        step = (_BRACKET_OR_COMMA if depth == 1 else _BRACKET).match(body, at, begin + _MAX_SCANNED)
+        if step is None or step.end() == at:
+            raise MalformedJson(f"it has no end, or none within {_MAX_SCANNED} bytes")
+        at, mark = step.end(), step[1]
+        if depth > _MAX_DEPTH:
+            raise MalformedJson("it is nested too deeply")
+        if mark in {b"[", b"{"}:
+            depth += 1
+        elif mark in {b"]", b"}"}:
+            depth -= 1
+        elif mark == b",":
+            break
+        steps += 1
+        if steps % 1024 == 0:
+            yield None
+    return at - 1
+
+
+def _end_of_blank(body: bytes, start: int) -> int:
+    blank = _BLANK.match(body, start)
+    return start if blank is None else blank.end()
+
+
+def _shown_key(key: str | None) -> str | None:
+    """The key by which a result names its item. A card number is not sent back."""
+    return None if key is not None and may_hold(key) and find(key) else key

@@ -17,23 +17,23 @@ from forwarder.http import messages
 from forwarder.http.messages import JSON_BODY, NO_STORE, PROBLEM_JSON, BodyFault, HttpRequest, Response
 from forwarder.http.parameters import Wait, read_wait
 from forwarder.ingress import responses
-from forwarder.ingress.message import caller_trace
-from forwarder.ingress.parts import IngressParts
+from forwarder.ingress.message import IngressParts, caller_trace
 from forwarder.ingress.publisher import RecentSubmissions
 from forwarder.ingress.responses import CallerWarning, CardTextCheck
 from forwarder.observability.metrics import PUBLISH_SECONDS, submissions
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.shares import Shares
-from forwarder.reservation.cancellation import (
+from forwarder.reservation.checks.faults import MalformedJson
+from forwarder.reservation.checks.fields import read_object
+from forwarder.reservation.outcome import (
     CancellationBody,
     CancellationRequest,
     CancellationStatus,
+    Status,
     not_made,
     not_supported,
 )
-from forwarder.reservation.checks.faults import MalformedJson
-from forwarder.reservation.checks.fields import read_object
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.store.lists.port import StoredSubmission
@@ -45,8 +45,6 @@ from forwarder.topics.port import LogUnavailable, MessageTooLarge
 
 _log = structlog.get_logger()
 
-_REQUEST_ID: Final = re.compile(r"rsv_[a-z2-7]{32}")
-_RESERVATION_ID: Final = re.compile(r"[1-9][0-9]{0,17}")
 _NO_WAIT: Final = Wait(0)
 _OVER: Final = frozenset({Status.CANCELLED, Status.REJECTED, Status.FAILED})
 
@@ -81,7 +79,9 @@ class CancelEndpoint:
         try:
             requested = await self._accept(caller, request, body, wait)
         except StoreUnavailable:
-            requested = responses.SUBMISSION_UNREADABLE
+            requested = catalogue.STORE_UNAVAILABLE.problem(
+                f"{responses.NOTHING_ACCEPTED}; what is to be cancelled twice is cancelled once."
+            )
         if isinstance(requested, Problem):
             return self.refuse(requested, caller)
         response = self._confirm(requested, caller, request)
@@ -91,10 +91,15 @@ class CancelEndpoint:
         self, caller: Caller, request: HttpRequest, body: CancellationBody, wait: Wait
     ) -> Requested | Problem:
         """Publishes the cancellation, and waits for its result if the caller does. Raises `StoreUnavailable`."""
-        request_id = await self._request_id(caller, request.scope["path_params"]["id"])
+        reader, given, revision = self._parts.reader, request.scope["path_params"]["id"], 0
+        request_id = given if self._parts.ids.vouches(caller.account.id, given) else None
+        if re.fullmatch(r"[1-9][0-9]{0,17}", given):
+            stored = await reader.reservation(caller.account.id, int(given))
+            request_id = None if stored is None else stored.request_id
+        elif request_id is not None and (stored := await reader.submission(caller.account.id, given)) is not None:
+            request_id = stored.request_id  # of a duplicate, the original's
         if request_id is None:
-            return responses.NO_SUBMISSION
-        revision = 0
+            return catalogue.SUBMISSION_NOT_FOUND.problem("This integration account has no submission of that id.")
 
         def is_result(event: OutcomeEvent) -> bool:
             return event.revision > revision and (event.status in _OVER or event.cancellation is not None)
@@ -103,7 +108,7 @@ class CancelEndpoint:
         async with (
             outcomes.expecting(request_id, is_result, party=caller.workspace_id) if wait.seconds else nullcontext()
         ) as expected:
-            stored = await self._parts.reader.submission(caller.account.id, request_id)
+            stored = await reader.submission(caller.account.id, request_id)
             revision = 0 if stored is None else stored.revision
             requested = await self._ask(caller, request, request_id, body, wait, stored)
             request.leave_place()
@@ -132,16 +137,6 @@ class CancelEndpoint:
         checked = self._card_text.check_text(cancellation.reason, "/reason")
         return checked if isinstance(checked, Problem) else (CancellationBody(reason=checked[0]), checked[1])
 
-    async def _request_id(self, caller: Caller, given: str) -> str | None:
-        """The request id for a request id (of a duplicate, the original's) or a reservation's id; None if the account has none."""
-        if _RESERVATION_ID.fullmatch(given):
-            stored = await self._parts.reader.reservation(caller.account.id, int(given))
-            return None if stored is None else stored.request_id
-        if not (_REQUEST_ID.fullmatch(given) and self._parts.ids.vouches(caller.account.id, given)):
-            return None
-        stored = await self._parts.reader.submission(caller.account.id, given)
-        return given if stored is None else stored.request_id
-
     async def _ask(
         self,
         caller: Caller,
@@ -155,15 +150,13 @@ class CancelEndpoint:
         account, parts = caller.account, self._parts
         status = Status.PENDING
         # To the submission's partition: the worker that reads it holds the submission's row.
-        place, partition, revision = request_id, None, 0
-        asked = False
+        place, partition, revision, asked = request_id, None, 0, False
         if stored is not None:
             request_id, status, revision = stored.request_id, stored.status, stored.revision
             place, partition = stored.property_id, stored.partition
             asked = stored.cancellation is not None and stored.cancellation.status is CancellationStatus.REQUESTED
             if status is Status.CANCELLED:
-                record = stored.record.encode()
-                settled = OutcomeEvent(status, stored.id, record, stored.problem, revision=revision)
+                settled = OutcomeEvent(status, stored.id, stored.record.encode(), stored.problem, revision=revision)
                 return Requested(request_id, status, wait, settled)
             if status in _OVER:
                 return not_made(request_id, status)
@@ -235,20 +228,15 @@ def cancellation_response(requested: Requested, origin: str, retry_after_seconds
     again = messages.retry_after(retry_after_seconds)
     if settled is None:
         path = f"/api/v1/vrs/submissions/{requested.request_id}"
-        data = {
-            "requestId": requested.request_id,
-            "status": requested.status.value,
-            "cancellation": CancellationStatus.REQUESTED.value,
-            "statusUrl": origin + path,
-        }
+        data = {"requestId": requested.request_id, "status": requested.status.value}
+        data |= {"cancellation": CancellationStatus.REQUESTED.value, "statusUrl": origin + path}
         body = messages.envelope(requested.status.success, to_json(data))
         return Response(202, body, ((b"location", path.encode()), again, *headers))
     match settled.status:
         case Status.CANCELLED:
             location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
-            return Response(
-                200, messages.envelope(settled.status.success, settled.record), (location, NO_STORE, *headers)
-            )
+            body = messages.envelope(settled.status.success, settled.record)
+            return Response(200, body, (location, NO_STORE, *headers))
         case Status.REJECTED | Status.FAILED:
             return messages.problem_response(not_made(requested.request_id, settled.status), NO_STORE, *headers)
         case _:  # it came to nothing

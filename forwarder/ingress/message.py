@@ -6,49 +6,95 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from forwarder.http.messages import HttpRequest
+from forwarder.http.messages import Admission, HttpRequest
 from forwarder.http.parameters import parameters_of
 from forwarder.ingress import responses
 from forwarder.ingress.responses import CallerWarning, CardTextCheck, Losses
 from forwarder.observability.tracing import TRACEPARENT, TRACESTATE, read_trace
+from forwarder.oversight.audit import Audit
 from forwarder.pms.accounts import traits_of
 from forwarder.pms.port import BadOptions, Preview, Rehearsal, UnknownKind
-from forwarder.process.clock import iso
+from forwarder.process.clock import Clock, iso
 from forwarder.reservation.booking import booking_of, refusal, refusals
-from forwarder.reservation.checks.card_numbers import digits_of, masked
-from forwarder.reservation.checks.fields import Reading
-from forwarder.reservation.checks.plausibility import Plausibility
-from forwarder.reservation.duplicates import NaturalKey, contents_of, transaction_of
+from forwarder.reservation.checks.card_numbers import CardNumbersInText, digits_of, masked
+from forwarder.reservation.checks.fields import Plausibility, Reading
+from forwarder.reservation.fast import AnyRequest, UsualRequest, write_usual
 from forwarder.reservation.outcome import Deferred, Rejected
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import BookingEngineRequest, CardDetails, Operation, SealedCard
-from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
-from forwarder.reservation.usual import AnyRequest, UsualRequest, write_usual
-from forwarder.tenancy.access import Caller
+from forwarder.reservation.submission import (
+    MAX_DEADLINE_SECONDS,
+    NaturalKey,
+    RequestIds,
+    contents_of,
+    fingerprint,
+    key_of,
+    transaction_of,
+)
+from forwarder.tenancy.access import Access, Caller
 from forwarder.tenancy.cards import CardSealer
+from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import of_card
-from forwarder.topics.codec import encode_submission
-from forwarder.topics.port import Message
+from forwarder.topics.codec import MessageSigner, encode_submission
+from forwarder.topics.outcomes import OutcomeListener
+from forwarder.topics.port import Message, Publisher
+
+if TYPE_CHECKING:
+    from forwarder.store.lists.reader import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class IngressSettings:
+    """`wait_seconds`: how long the general operation waits for an outcome unless the caller asks otherwise, with `Prefer: wait=N`
+    for at most `max_wait_seconds`. `retry_after_seconds`: for responses without an outcome, and during outages. `body_seconds`: how
+    long receiving a body may take. `max_in_flight`: submissions not yet acknowledged by the log, shared by the workspaces; at least
+    six times the size of a bulk, so that one workspace's bulks leave room for another's. `max_keys_remembered`: idempotency keys
+    until a worker has ingested them. `test_mode`: there is a simulator for test keys. `public_url`: scheme and host of links; empty
+    for those of each request."""
+
+    wait_seconds: float = 10.0
+    max_wait_seconds: int = 60
+    retry_after_seconds: int = 1
+    body_seconds: float = 10.0
+    max_in_flight: int = 6_000
+    max_keys_remembered: int = 20_000
+    test_mode: bool = False
+    card_numbers_in_text: CardNumbersInText = "mask"
+    public_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IngressParts:
+    """The ports of the ingress. `can_cancel`: whether an account's PMS supports cancellations. `preview`: the requests that its PMS
+    would get; loads the adapters on first use. `limits`: those of API keys."""
+
+    publisher: Publisher
+    signer: MessageSigner
+    requests_topic: str
+    access: Access
+    sealer: CardSealer
+    ids: RequestIds
+    reader: "Reader"
+    outcomes: OutcomeListener
+    clock: Clock
+    can_cancel: Callable[[Account], bool]
+    preview: Callable[[], Preview]
+    limits: RateLimits
+    audit: Audit
+    admission: Admission
+    settings: IngressSettings = IngressSettings()
+
 
 _MAX_KEY_LENGTH: Final = 255
-# RFC 8941 (3.3.3): printable ASCII in quotes; only the quote and the backslash are escaped.
-_QUOTED_KEY = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
-_BARE_KEY = re.compile(r"[!#-~][ !#-~]*")
-_ESCAPED = re.compile(r"\\(.)")
-# No leading zero: some programs take 010 for eight.
-_DEADLINE = re.compile(r"[1-9][0-9]{0,17}")
 INVALID_KEY: Final = catalogue.INVALID_KEY.problem(
     f'The Idempotency-Key is one string in double quotes, such as "order-42", of 1 to {_MAX_KEY_LENGTH} printable ASCII '
     "characters; it may also come without the quotes."
-)
-TWO_KEYS: Final = catalogue.INVALID_KEY.problem(
-    "The header Idempotency-Key came more than once, with different values. Send one."
 )
 INVALID_DEADLINE: Final = catalogue.INVALID_DEADLINE.problem(
     "The Forward-Deadline is one whole number of seconds in plain digits, such as 300, from 1 to "
@@ -65,36 +111,36 @@ class Terms(NamedTuple):
 
 
 _TERM_FIELDS: Final = frozenset({b"idempotency-key", b"forward-deadline", TRACEPARENT.encode()})
-_NO_TERMS: Final = Terms(None, None, None)
 
 
 def read_terms(request: HttpRequest) -> Terms | Problem:
     """The terms of `request`."""
     if _TERM_FIELDS.isdisjoint(request.fields):
-        return _NO_TERMS
+        return Terms(None, None, None)
     header = request.headers.get("idempotency-key")
     key = None if header is None else read_idempotency_key(header)
     if isinstance(key, Problem):
         return key
     if key is not None and len({line for name, line in request.scope["headers"] if name == b"idempotency-key"}) > 1:
-        return TWO_KEYS  # joined by a comma, they look like one
-    deadline, seconds = request.headers.get("forward-deadline"), None
-    if deadline is not None:
-        # Two header lines are joined by a comma, and so refused.
-        if not _DEADLINE.fullmatch(deadline.strip()) or int(deadline) > MAX_DEADLINE_SECONDS:
-            return INVALID_DEADLINE
-        seconds = int(deadline)
+        # Joined by a comma, they look like one.
+        detail = "The header Idempotency-Key came more than once, with different values. Send one."
+        return catalogue.INVALID_KEY.problem(detail)
+    deadline = request.headers.get("forward-deadline")
+    # No leading zero: some programs take 010 for eight. Two header lines are joined by a comma, and so refused.
+    digits = deadline is None or re.fullmatch(r"[1-9][0-9]{0,17}", deadline.strip())
+    seconds = int(deadline) if deadline is not None and digits else None
+    if not digits or (seconds or 0) > MAX_DEADLINE_SECONDS:
+        return INVALID_DEADLINE
     return Terms(key, seconds, caller_trace(request.headers))
 
 
 def read_idempotency_key(header: str) -> str | Problem:
     """The key itself: `"order-42"` and `order-42` are the same."""
-    text = header.strip()
-    if quoted := _QUOTED_KEY.fullmatch(text):
-        key = _ESCAPED.sub(r"\1", quoted[1])
-    elif _BARE_KEY.fullmatch(text):
-        key = text
-    else:
+    key = header.strip()
+    # RFC 8941 (3.3.3): printable ASCII in quotes; only the quote and the backslash are escaped.
+    if quoted := re.fullmatch(r'"((?:[ !#-\[\]-~]|\\["\\])*)"', key):
+        key = re.sub(r"\\(.)", r"\1", quoted[1])
+    elif not re.fullmatch(r"[!#-~][ !#-~]*", key):
         return INVALID_KEY
     return key if 1 <= len(key) <= _MAX_KEY_LENGTH else INVALID_KEY
 
@@ -151,9 +197,13 @@ class SubmissionBuilder:
         card = _card_of(read.request)
         checked = self.card_text.check(read.request, published_form(read.request, card), account.skipped_checks)
         request, reservation = checked.request, checked.published
-        refused = checked.refused or responses.implausible(check, read.request)
-        traits = traits_of(account.kind)
-        if refused is None and (card is not None or not traits.concern_card_alone):  # rarely: it has to be parsed
+        refused, traits = checked.refused, traits_of(account.kind)
+        if refused is None and (faults := check.faults(read.request)):
+            refused = responses.validation_failed(faults)
+        without_card = (
+            not traits.rooms or traits.website or traits.cards == "payment"
+        )  # its rules concern more than cards
+        if refused is None and (card is not None or without_card):  # rarely: it has to be parsed
             refused = refusal(traits, from_json(reservation), card, now)
         if refused is not None and key is None:
             return refused
@@ -167,7 +217,7 @@ class SubmissionBuilder:
         if card is not None and used and traits.sends_card(from_json(reservation)):
             sealed = self.sealer.seal_card(card, of_card(request_id, account.id, account.base_url), now)
             if sealed is None:
-                return responses.CARDS_UNAVAILABLE
+                return catalogue.CARDS_UNAVAILABLE.problem(f"{responses.NOTHING_ACCEPTED}, or without the card.")
         canonical = canonical_form(request, reservation)
         # Distinguishes the card from others with the same masked number. Without a key nothing is compared.
         mark = b""
@@ -270,10 +320,7 @@ def canonical_form(request: AnyRequest, published: bytes) -> bytes:
     return published
 
 
-DRY_RUN: Final = "dryRun"
-"""The query parameter that requests a dry run."""
-_REFERENCE: Final = "the-request-id"
-"""Placeholder for the request id, our reference at the PMS: a dry run has none."""
+DRY_RUN: Final = "dryRun"  # the query parameter
 
 
 def asks_for_dry_run(request: HttpRequest) -> bool | Problem:
@@ -283,10 +330,9 @@ def asks_for_dry_run(request: HttpRequest) -> bool | Problem:
     given = set(parameters_of(request.scope).get(DRY_RUN, ("false",)))
     if given in ({"true"}, {"false"}):
         return "true" in given
+    code, detail = "invalid_value", "must be true or false"
     if len(given) > 1:
         code, detail = "contradictory", "is given more than once, with different values"
-    else:
-        code, detail = "invalid_value", "must be true or false"
     return catalogue.INVALID_QUERY.problem(f"dryRun {detail}.", faults=(Fault("/dryRun", code, detail),))
 
 
@@ -305,20 +351,18 @@ class DryRun:
 
     def as_json(self) -> dict[str, Any]:
         """`accountPaused`: a submission would wait until the account is resumed."""
-        would_send = None
-        if self.rehearsal is not None:
-            shown = [
-                {"method": request.method, "path": request.path, "mediaType": request.media_type, "body": request.body}
-                for request in self.rehearsal.requests
-            ]
-            would_send = {"requests": shown, "assumed": list(self.rehearsal.assumed)}
+        shown = [
+            {"method": request.method, "path": request.path, "mediaType": request.media_type, "body": request.body}
+            for request in (self.rehearsal.requests if self.rehearsal else ())
+        ]
+        would_send = self.rehearsal and {"requests": shown, "assumed": list(self.rehearsal.assumed)}
         return {
             "dryRun": True,
             "accountKind": self.account.kind,
             "accountPaused": self.account.paused,
             "wouldSend": would_send,
             "refusals": [problem.as_json() for problem in self.refused],
-            "warnings": [warning.as_json() for warning in self.warnings],
+            "warnings": [warning._asdict() for warning in self.warnings],
         }
 
 
@@ -329,28 +373,27 @@ async def dry_run(
     them. Or returns the problem that precludes the rules. Calls no PMS."""
     card = _card_of(read.request)
     checked = builder.card_text.check(read.request, published_form(read.request, card), account.skipped_checks)
-    if problem := responses.implausible(check, read.request) or checked.refused:
-        return problem
+    if faults := check.faults(read.request):
+        return responses.validation_failed(faults)
+    if checked.refused:
+        return checked.refused
     reservation, traits = from_json(checked.published), traits_of(account.kind)
     refused = tuple(refusals(traits, reservation, card, now))
     tried = DryRun(account, refused, (*checked.warnings, *builder.losses.warnings(account, read)))
     if refused:
         return tried
     try:
-        booking = booking_of(traits, _REFERENCE, reservation, card)
+        booking = booking_of(traits, "the-request-id", reservation, card)  # a dry run has none
         rehearsal = await preview.rehearse(responses.connection_to(account), booking)
     except (UnknownKind, BadOptions) as error:
-        return replace(tried, refused=(_not_delivered(str(error)),))
-    match rehearsal.outcome:
-        case Rejected(problem=problem):
-            return replace(tried, refused=(replace(problem, request_id=None),))
-        case Deferred(detail=detail):
-            return replace(tried, refused=(_not_delivered(detail),))
-        case _:
-            return replace(tried, rehearsal=rehearsal)
-
-
-def _not_delivered(why: str) -> Problem:
-    return catalogue.DELIVERY_FAILED.problem(
-        f"As the account is set now, this would wait, and fail at its deadline. {why}"
-    )
+        why = str(error)
+    else:
+        match rehearsal.outcome:
+            case Rejected(problem=problem):
+                return replace(tried, refused=(replace(problem, request_id=None),))
+            case Deferred(detail=why):
+                pass
+            case _:
+                return replace(tried, rehearsal=rehearsal)
+    failing = f"As the account is set now, this would wait, and fail at its deadline. {why}"
+    return replace(tried, refused=(catalogue.DELIVERY_FAILED.problem(failing),))

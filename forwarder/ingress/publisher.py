@@ -21,18 +21,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 import structlog
 
 from forwarder.ingress import responses
-from forwarder.ingress.message import NewSubmission
-from forwarder.ingress.parts import IngressParts
+from forwarder.ingress.message import IngressParts, NewSubmission
 from forwarder.ingress.responses import Receipt, key_reused, receipt_of
 from forwarder.observability.metrics import DEFERRED, PUBLISH_SECONDS
 from forwarder.process.clock import Clock, iso
 from forwarder.process.loops import TimeSlice
 from forwarder.process.shares import Shares
-from forwarder.reservation.cancellation import CancellationStatus
-from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey, differing_fields
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import CancellationStatus, Status
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.submission import MAX_SIMILAR, Earlier, NaturalKey, differing_fields
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.topics.port import LogUnavailable, Message, MessageTooLarge
@@ -40,7 +38,6 @@ from forwarder.topics.port import LogUnavailable, Message, MessageTooLarge
 if TYPE_CHECKING:
     from forwarder.store.lists.reader import Reader
 
-_REMEMBERED_SECONDS: Final = 600.0
 _BELIEVED_SECONDS: Final = 5.0
 """How long after the acknowledgement the log is trusted to have it. Publishing a later repeat once more costs little."""
 
@@ -133,7 +130,7 @@ class IdempotencyCache:
         stored a message without acknowledging it, and another body under the key would be lost behind it."""
         now = self._clock.monotonic()
         known = self._recent.get(submission.request_id)
-        expired = known is not None and not known.under_way and known.since < now - _REMEMBERED_SECONDS
+        expired = known is not None and not known.under_way and known.since < now - 600  # ten minutes
         if expired and submission.refused is None:
             del self._recent[submission.request_id]
         recent = self._recent.setdefault(submission.request_id, _Recent(submission.fingerprint, now))
@@ -182,17 +179,15 @@ class RecentSubmissions:
         if not any(found):
             return [None] * len(submissions)
         known = await self._stored(account_id, {each.request_id for alike in found for each in alike})
-        receipts: list[Receipt | None] = []
-        for submission, alike in zip(submissions, found, strict=True):
-            receipt = None
+        receipts: list[Receipt | None] = [None] * len(submissions)
+        for place, (submission, alike) in enumerate(zip(submissions, found, strict=True)):
+            at, natural = datetime.fromisoformat(submission.accepted_at), submission.natural
             for accepted in alike:
-                stored, natural = known.get(accepted.request_id), submission.natural
-                if receipt is None and stored is not None and natural is not None:
-                    earlier = self._earlier(accepted, stored)
-                    if earlier.is_repeated_by(natural, datetime.fromisoformat(submission.accepted_at)):
-                        changed = stored.fingerprint != submission.fingerprint
-                        receipt = receipt_of(stored)._replace(duplicate=True, changed=changed)
-            receipts.append(receipt)
+                stored = known.get(accepted.request_id)
+                if natural and stored and self._earlier(accepted, stored).is_repeated_by(natural, at):
+                    changed = stored.fingerprint != submission.fingerprint
+                    receipts[place] = receipt_of(stored)._replace(duplicate=True, changed=changed)
+                    break
         return receipts
 
     async def refusal(self, submission: NewSubmission) -> Problem | None:
@@ -283,7 +278,8 @@ class RecentSubmissions:
         request_id = accepted.request_id if stored is None else stored.request_id
         cancellation = None if stored is None else stored.cancellation
         requested_at = None if cancellation is None else datetime.fromisoformat(cancellation.requested_at)
-        failed = cancellation is not None and cancellation.status in _CAME_TO_NOTHING
+        came_to_nothing = {CancellationStatus.REFUSED, CancellationStatus.FAILED}
+        failed = cancellation is not None and cancellation.status in came_to_nothing
         natural = accepted.natural
         return Earlier(
             request_id,
@@ -316,9 +312,6 @@ def _similar_to(submission: NewSubmission, earlier: Sequence[Earlier]) -> Sequen
     if any(each.is_repeated_by(natural, at) for each in earlier):
         return ()
     return tuple(dict.fromkeys(each.request_id for each in earlier if each.is_similar_to(natural, at)))
-
-
-_CAME_TO_NOTHING: Final = frozenset({CancellationStatus.REFUSED, CancellationStatus.FAILED})
 
 
 _MAX_HINTED: Final = 10_000
@@ -378,7 +371,7 @@ class SubmissionPublisher:
                     found.append(await self.recent.refusal(each) if refuse else known)
                 return await self._publish_found(account_id, submissions, found)
         except StoreUnavailable:
-            return responses.STORE_UNAVAILABLE
+            return catalogue.STORE_UNAVAILABLE.problem(f"{responses.NOTHING_ACCEPTED}, under the same key.")
 
     async def _publish_found(
         self, account_id: str, submissions: Sequence[NewSubmission], found: Sequence[Receipt | Problem | Attempt | None]

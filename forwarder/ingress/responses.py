@@ -13,15 +13,13 @@ from forwarder.http.parameters import Wait
 from forwarder.pms.port import AccountConnection, Loss, Preview
 from forwarder.reservation.checks import card_numbers
 from forwarder.reservation.checks.faults import nearest
-from forwarder.reservation.checks.fields import MAX_ITEM_BYTES, MAX_ITEMS, Reading
-from forwarder.reservation.checks.plausibility import CARD_LIKE_IDS, Plausibility
+from forwarder.reservation.checks.fields import CARD_LIKE_IDS, Reading
+from forwarder.reservation.fast import AnyRequest, UsualRequest, given, json_text
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem, pointer_to, summary_of
 from forwarder.reservation.record import pending_record
 from forwarder.reservation.request import MAX_BODY_BYTES, BookingEngineRequest
-from forwarder.reservation.usual import AnyRequest, UsualRequest, given
-from forwarder.reservation.value import json_text
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.tenancy.port import Account
 from forwarder.topics.outcomes import OutcomeEvent
@@ -36,9 +34,6 @@ class CallerWarning(NamedTuple):
     code: str
     pointer: str
     detail: str
-
-    def as_json(self) -> dict[str, str]:
-        return self._asdict()
 
 
 class Losses:
@@ -68,34 +63,31 @@ class Losses:
             known = self._known[account.id] = account, self._preview().losses(connection_to(account))
         card = getattr(request, "card_details", None)
         losses = [loss for loss in known[1] if card is not None or not loss.field.startswith(_CARD)]
-        if losses:  # hardly ever; else the request need not be serialized
-            fields = given(request)
-            found += dict.fromkeys(_of_field(account.kind, loss) for loss in losses if _is_lost(loss, fields))
-        return tuple(found)
+        lost, fields = (
+            list[CallerWarning](),
+            given(request) if losses else {},
+        )  # hardly ever: that serializes the request
+        for loss in losses:
+            value: Any = fields
+            for part in loss.field.split("."):
+                value = value.get(part) if isinstance(value, Mapping) else None
+            kept = loss.unless is not None and fields.get(loss.unless[0]) == loss.unless[1]
+            if kept or value is None or value == "":
+                continue
+            reason = loss.reason.removeprefix("sensitive: ")
+            why = f"{reason[:1].upper()}{reason[1:]}."
+            if loss.field.startswith(_CARD):
+                detail = f"The card goes nowhere: this {account.kind} account does not send it. {why}"
+                lost.append(CallerWarning("card_not_sent", f"/{_CARD}", detail))
+            else:
+                detail = f"The PMS of this {account.kind} account is not sent this field. {why}"
+                lost.append(CallerWarning("field_not_sent", "/" + loss.field.replace(".", "/"), detail))
+        return (*found, *dict.fromkeys(lost))
 
 
 def connection_to(account: Account) -> AccountConnection:
     """The connection without the credential, which an ingress cannot open."""
     return AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
-
-
-def _is_lost(loss: Loss, given: Mapping[str, Any]) -> bool:
-    if loss.unless is not None and given.get(loss.unless[0]) == loss.unless[1]:
-        return False
-    value: Any = given
-    for part in loss.field.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value is not None and value != ""
-
-
-def _of_field(kind: str, loss: Loss) -> CallerWarning:
-    reason = loss.reason.removeprefix("sensitive: ")
-    why = f"{reason[:1].upper()}{reason[1:]}."
-    if loss.field.startswith(_CARD):
-        detail = f"The card goes nowhere: this {kind} account does not send it. {why}"
-        return CallerWarning("card_not_sent", f"/{_CARD}", detail)
-    detail = f"The PMS of this {kind} account is not sent this field. {why}"
-    return CallerWarning("field_not_sent", "/" + loss.field.replace(".", "/"), detail)
 
 
 _MAY_LOOK_LIKE_CARDS: Final = frozenset({"/propertyId", "/roomId", "/paymentProviderId", "/transactionId"})
@@ -133,11 +125,8 @@ class CardTextCheck:
         allowed = _IDENTIFIERS if self.policy == "mask" else _MAY_LOOK_LIKE_CARDS if CARD_LIKE_IDS in skipped else ()
         faults: list[Fault] = []
         for pointer, text in _texts(document, ""):
-            if (
-                pointer in _IDENTIFIERS
-                and len(number) >= card_numbers.MIN_DIGITS
-                and number in card_numbers.digits_of(text)
-            ):
+            own = pointer in _IDENTIFIERS and len(number) >= card_numbers.MIN_DIGITS
+            if own and number in card_numbers.digits_of(text):
                 faults.append(_fault(pointer, "card_number"))
             elif pointer not in allowed:
                 faults += _faults(text, pointer)
@@ -155,9 +144,9 @@ class CardTextCheck:
     def check_text(self, text: str, pointer: str) -> tuple[str, tuple[CallerWarning, ...]] | Problem:
         """The same for one text: as it is kept, and the warning if it was masked."""
         faults = list(_faults(text, pointer)) if card_numbers.may_hold(text) else []
-        if not faults:
-            return text, ()
-        return _refusal(faults) if self.policy == "refuse" else (card_numbers.mask(text), _warnings(faults))
+        if faults and self.policy == "refuse":
+            return _refusal(faults)
+        return (card_numbers.mask(text), _warnings(faults)) if faults else (text, ())
 
 
 def _texts(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
@@ -186,12 +175,9 @@ def _fault(pointer: str, what: card_numbers.What) -> Fault:
 
 
 def _warnings(faults: Sequence[Fault]) -> tuple[CallerWarning, ...]:
-    detail = "This text seemed to hold {what}: its digits were masked. Send the card as cardDetails."
-    return tuple(
-        CallerWarning("card_number_masked", fault.pointer, detail.format(what=_WHAT[fault.code]))
-        for fault in faults
-        if fault.pointer not in _IDENTIFIERS
-    )
+    detail = "This text seemed to hold {}: its digits were masked. Send the card as cardDetails."
+    masked = [fault for fault in faults if fault.pointer not in _IDENTIFIERS]
+    return tuple(CallerWarning("card_number_masked", one.pointer, detail.format(_WHAT[one.code])) for one in masked)
 
 
 def _refusal(faults: list[Fault]) -> Problem:
@@ -200,49 +186,20 @@ def _refusal(faults: list[Fault]) -> Problem:
     )
 
 
-_NOTHING_ACCEPTED = "Nothing was accepted. Send the same request again in a moment"
+NOTHING_ACCEPTED: Final = "Nothing was accepted. Send the same request again in a moment"
 LOG_UNAVAILABLE: Final = catalogue.LOG_UNAVAILABLE.problem(
     "It is not known whether the log stored this. Send the same request again in a moment; with an Idempotency-Key it is booked at "
     "most once."
 )
-OVERLOADED: Final = catalogue.OVERLOADED.problem(f"{_NOTHING_ACCEPTED}.")
+OVERLOADED: Final = catalogue.OVERLOADED.problem(f"{NOTHING_ACCEPTED}.")
 NO_ROOM_FOR_BODY: Final = catalogue.OVERLOADED.problem(
-    f"Your workspace is sending as many bytes at once as it may. {_NOTHING_ACCEPTED}."
-)
-CARDS_UNAVAILABLE: Final = catalogue.CARDS_UNAVAILABLE.problem(f"{_NOTHING_ACCEPTED}, or without the card.")
-STORE_UNAVAILABLE: Final = catalogue.STORE_UNAVAILABLE.problem(f"{_NOTHING_ACCEPTED}, under the same key.")
-SUBMISSION_UNREADABLE: Final = catalogue.STORE_UNAVAILABLE.problem(
-    f"{_NOTHING_ACCEPTED}; what is to be cancelled twice is cancelled once."
-)
-NO_SUBMISSION: Final = catalogue.SUBMISSION_NOT_FOUND.problem("This integration account has no submission of that id.")
-TENANCY_UNAVAILABLE: Final = catalogue.TENANCY_UNAVAILABLE.problem(f"{_NOTHING_ACCEPTED}.")
-TEST_MODE_UNAVAILABLE: Final = catalogue.TEST_MODE_UNAVAILABLE.problem(
-    "The API key is a test key, and this deployment has no simulator for it. Nothing was accepted."
+    f"Your workspace is sending as many bytes at once as it may. {NOTHING_ACCEPTED}."
 )
 UNSUPPORTED_MEDIA_TYPE: Final = catalogue.UNSUPPORTED_MEDIA_TYPE.problem(
     "The body must be JSON in UTF-8, not compressed, sent with Content-Type: application/json."
 )
 BODY_TOO_LARGE: Final = catalogue.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes.")
-BODY_TIMED_OUT: Final = catalogue.BODY_TIMED_OUT.problem(f"{_NOTHING_ACCEPTED}.")
-BULK_MEDIA_TYPE: Final = catalogue.UNSUPPORTED_MEDIA_TYPE.problem(
-    "The body must be a JSON array sent with Content-Type: application/json, or lines of JSON sent with Content-Type: "
-    "application/x-ndjson; in UTF-8 and not compressed."
-)
-NDJSON_AS_JSON: Final = catalogue.UNSUPPORTED_MEDIA_TYPE.problem(
-    "The body is lines of JSON: send them with Content-Type: application/x-ndjson, or one array of them as application/json."
-)
-NOT_AN_ARRAY: Final = catalogue.VALIDATION_FAILED.problem(
-    "The body must be a JSON array of items. A single reservation goes to its own operation.",
-    faults=(Fault("", "wrong_type", "must be an array"),),
-)
-INVALID_BULK_SIZE: Final = catalogue.INVALID_BULK_SIZE.problem(
-    f"A bulk has 1 to {MAX_ITEMS} items. Nothing was accepted."
-)
-ITEM_TOO_LARGE: Final = catalogue.BODY_TOO_LARGE.problem(f"An item of a bulk must have at most {MAX_ITEM_BYTES} bytes.")
-KEYS_OF_ITEMS: Final = catalogue.INVALID_KEY.problem(
-    "A bulk takes no Idempotency-Key header: each of its items has its own, as idempotencyKey. Nothing was accepted."
-)
-_UNREAD: Final = frozenset({BODY_TOO_LARGE.code, BODY_TIMED_OUT.code})
+BODY_TIMED_OUT: Final = catalogue.BODY_TIMED_OUT.problem(f"{NOTHING_ACCEPTED}.")
 UNREAD_BODY: Final = {
     BodyFault.TOO_LARGE: BODY_TOO_LARGE,
     BodyFault.TIMED_OUT: BODY_TIMED_OUT,
@@ -268,12 +225,6 @@ def validation_failed(faults: Sequence[Fault]) -> Problem:
     return catalogue.VALIDATION_FAILED.problem(summary_of(faults), faults=faults)
 
 
-def implausible(check: Plausibility, request: AnyRequest) -> Problem | None:
-    """The refusal of a well-formed request with implausible values."""
-    faults = check.faults(request)
-    return validation_failed(faults) if faults else None
-
-
 def key_reused(request_id: str) -> Problem:
     """The key was used before, in this account, for something else."""
     return catalogue.KEY_REUSED.problem(
@@ -285,13 +236,12 @@ def key_reused(request_id: str) -> Problem:
 def refusal(problem: Problem, retry_after_seconds: int) -> Response:
     """The response to a submission that was not accepted."""
     # The rest of such a body is not read, so the connection cannot be used again.
-    unread = problem.code in _UNREAD or problem is NO_ROOM_FOR_BODY
+    unread = problem.code in {BODY_TOO_LARGE.code, BODY_TIMED_OUT.code} or problem is NO_ROOM_FOR_BODY
     headers = ((b"connection", b"close"),) if unread else ()
     return messages.problem_response(problem, *headers, retry_after_seconds=retry_after_seconds)
 
 
 _SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
-_REJECTED: Final = catalogue.REJECTED.problem("The PMS gave no reason. Ask the property.")
 
 
 class Receipt(NamedTuple):
@@ -326,21 +276,21 @@ def receipt_response(
 ) -> Response:
     """The response: the outcome if the caller waits and there is one; otherwise 202 with the address to poll, and the record of
     `reservation` if given."""
-    applied = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
+    applied = [(b"preference-applied", wait.applied.encode())] if wait.applied else []
     if receipt.duplicate:
-        applied = (*applied, (b"duplicate-of", receipt.request_id.encode()))
+        applied.append((b"duplicate-of", receipt.request_id.encode()))
     if receipt.replayed:
-        applied = (*applied, (b"idempotent-replayed", b"true"))
+        applied.append((b"idempotent-replayed", b"true"))
     settled = receipt.settled
     if wait.seconds and settled is not None:
         match settled.status:
             case Status.CONFIRMED | Status.CANCELLED:
                 location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
-                return Response(
-                    201, messages.envelope(settled.status.success, settled.record), (location, NO_STORE, *applied)
-                )
+                body = messages.envelope(settled.status.success, settled.record)
+                return Response(201, body, (location, NO_STORE, *applied))
             case Status.REJECTED:
-                problem = settled.problem or _REJECTED.as_json()
+                unexplained = catalogue.REJECTED.problem("The PMS gave no reason. Ask the property.")
+                problem = settled.problem or unexplained.as_json()
                 return Response(problem["status"], messages.problem_body(problem), (NO_STORE, *applied), PROBLEM_JSON)
             case Status.PENDING | Status.FAILED | Status.IN_DOUBT:
                 pass
@@ -349,11 +299,8 @@ def receipt_response(
     shown = receipt_json(receipt, origin)
     if reservation is not None:
         known = receipt.record if settled is None else settled.record
-        if known is None:
-            record = pending_record(from_json(reservation), receipt.request_id, receipt.accepted_at)
-        else:
-            record = from_json(known)
-        shown = record | shown
+        pending = (receipt.request_id, receipt.accepted_at)
+        shown = (pending_record(from_json(reservation), *pending) if known is None else from_json(known)) | shown
     location = (b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode())
     headers = (location, NO_STORE, messages.retry_after(retry_after_seconds), *applied)
     return Response(202, messages.envelope(receipt.status.success, json_text(shown)), headers)
@@ -363,19 +310,15 @@ def with_warnings(response: Response, warnings: Sequence[CallerWarning]) -> Resp
     """The response with `warnings` in its body. Refusals are returned unchanged."""
     if response.status >= 300:  # noqa: PLR2004 - HTTP's successes
         return response
-    shown = to_json([warning.as_json() for warning in warnings])
+    shown = to_json([warning._asdict() for warning in warnings])
     return replace(response, body=b'%b,"warnings":%b}' % (response.body[:-1], shown))
 
 
 def receipt_json(receipt: Receipt, origin: str) -> dict[str, Any]:
     """The receipt as a caller reads it who does not wait."""
+    shown = {"requestId": receipt.request_id, "status": receipt.status, "acceptedAt": receipt.accepted_at}
     # In the header a path, which stays true behind any proxy; here the address to paste.
-    shown: dict[str, Any] = {
-        "requestId": receipt.request_id,
-        "status": receipt.status,
-        "acceptedAt": receipt.accepted_at,
-        "statusUrl": f"{origin}{_SUBMISSIONS}{receipt.request_id}",
-    }
+    shown["statusUrl"] = f"{origin}{_SUBMISSIONS}{receipt.request_id}"
     duplicate = {"duplicate": True} if receipt.duplicate else {}
     return {**shown, **duplicate, **({"similarTo": list(receipt.similar_to)} if receipt.similar_to else {})}
 
@@ -384,16 +327,10 @@ def receipt_warnings(receipt: Receipt) -> Sequence[CallerWarning]:
     """Warns of a submission that repeats an earlier one, or adds a reservation to another for the same stay and guest."""
     if receipt.duplicate:
         differs = " Its body differs in other fields, which were not taken over." if receipt.changed else ""
-        detail = (
-            f"This is the submission {receipt.request_id}, sent again, and books nothing more.{differs} For another room, send "
-            "an Idempotency-Key of its own."
-        )
-        return (CallerWarning("sent_again", "", detail),)
+        detail = f"This is the submission {receipt.request_id}, sent again, and books nothing more.{differs}"
+        return (CallerWarning("sent_again", "", f"{detail} For another room, send an Idempotency-Key of its own."),)
     if receipt.similar_to:
-        others = ", ".join(receipt.similar_to)
-        detail = (
-            f"The same guest has the same stay there already: {others}. This is a reservation of its own; cancel the one that is "
-            "not meant."
-        )
-        return (CallerWarning("similar_submission", "", detail),)
+        detail = f"The same guest has the same stay there already: {', '.join(receipt.similar_to)}."
+        own = " This is a reservation of its own; cancel the one that is not meant."
+        return (CallerWarning("similar_submission", "", detail + own),)
     return ()

@@ -5,6 +5,7 @@ An admitted submission: read the terms → validate → identify and seal → pu
 the same idempotency key gets the first one's receipt instead of being published again."""
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -21,15 +22,13 @@ from forwarder.http.parameters import Wait, read_wait, refuse_unknown
 from forwarder.ingress import message, responses
 from forwarder.ingress.bulk import BulkEndpoint
 from forwarder.ingress.cancel import CancelEndpoint
-from forwarder.ingress.message import NewSubmission, SubmissionBuilder
-from forwarder.ingress.parts import IngressParts
+from forwarder.ingress.message import IngressParts, NewSubmission, SubmissionBuilder
 from forwarder.ingress.publisher import SubmissionPublisher
 from forwarder.ingress.responses import CardTextCheck, Losses, Receipt, receipt_of
 from forwarder.observability.logging import tells_usual
 from forwarder.observability.metrics import DEFERRED, submissions
 from forwarder.reservation.checks.faults import MalformedJson
-from forwarder.reservation.checks.fields import MAX_BULK_BYTES, Reading, read_request
-from forwarder.reservation.checks.plausibility import Plausibility, plausibility
+from forwarder.reservation.checks.fields import MAX_BULK_BYTES, Plausibility, Reading, plausibility, read_request
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
@@ -40,8 +39,6 @@ from forwarder.tenancy.limits import rate_limited, with_allowance
 from forwarder.tenancy.port import Scope, TenancyUnavailable
 from forwarder.topics.outcomes import ConflictingBody, DuplicateOf, OutcomeEvent
 
-_KEY_HELP: Final = (b"link", b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"')
-"""Points a caller who sends no Idempotency-Key to its documentation."""
 _USUAL: Final = frozenset({Status.PENDING, Status.CONFIRMED})
 
 _log = structlog.get_logger()
@@ -67,7 +64,11 @@ class SubmitEndpoint:
         return self.refuse(result, caller) if isinstance(result, Problem) else result
 
     async def _accept(self, caller: Caller, request: HttpRequest) -> Response | Problem:
-        submission = await self._build(caller, request)  # an unsealed card stays in memory no longer than that
+        read = await self._read(caller, request)
+        if isinstance(read, Problem):
+            return read
+        submission = self._builder.build(caller, self._operation, *read)
+        del read  # an unsealed card stays in memory no longer than that
         if isinstance(submission, Problem):
             return submission
         wait, prefer = self._default_wait, request.fields.get(b"prefer")
@@ -78,10 +79,6 @@ class SubmitEndpoint:
         else:
             receipt = await self._publisher.publish(submission)
         return receipt if isinstance(receipt, Problem) else self._confirm(submission, receipt, wait, caller, request)
-
-    async def _build(self, caller: Caller, request: HttpRequest) -> NewSubmission | Problem:
-        read = await self._read(caller, request)
-        return read if isinstance(read, Problem) else self._builder.build(caller, self._operation, *read)
 
     async def _read(
         self, caller: Caller, request: HttpRequest
@@ -117,25 +114,20 @@ class SubmitEndpoint:
                     return responses.key_reused(own)
                 if not isinstance(heard, DuplicateOf):
                     similar = receipt.similar_to or (() if heard is None else heard.similar_to)
-                    return await self._as_stored(submission, receipt._replace(settled=heard, similar_to=similar))
+                    receipt = receipt._replace(settled=heard, similar_to=similar)
+                    stored = None
+                    if heard is None or submission.keyed:
+                        with suppress(StoreUnavailable):
+                            stored = await self._parts.reader.submission(submission.account_id, own)
+                    if stored is None:
+                        return receipt
+                    # The outcome that was heard may be that of another body under its key.
+                    if submission.keyed and stored.fingerprint != submission.fingerprint:
+                        return responses.key_reused(own)
+                    found = receipt_of(stored)  # the record has the reservation's id
+                    return receipt if heard else receipt._replace(settled=found.settled, record=found.record)
                 receipt = receipt._replace(request_id=heard.request_id, duplicate=True)
         return await self._wait_for_original(submission, receipt, wait, request)
-
-    async def _as_stored(self, submission: NewSubmission, receipt: Receipt) -> Receipt | Problem:
-        """`receipt`, unless the outcome that was heard is that of another body under its key. Without an outcome: with the stored
-        record, which has the reservation's id."""
-        if receipt.settled is not None and not submission.keyed:
-            return receipt
-        try:
-            stored = await self._parts.reader.submission(submission.account_id, submission.request_id)
-        except StoreUnavailable:
-            return receipt
-        if stored is None:
-            return receipt
-        if submission.keyed and stored.fingerprint != submission.fingerprint:
-            return responses.key_reused(submission.request_id)
-        found = receipt_of(stored)
-        return receipt if receipt.settled is not None else receipt._replace(settled=found.settled, record=found.record)
 
     async def _wait_for_original(
         self, submission: NewSubmission, receipt: Receipt, wait: Wait, request: HttpRequest
@@ -217,7 +209,9 @@ class SubmitEndpoint:
         if warnings := (*submission.warnings, *responses.receipt_warnings(receipt)):
             response = responses.with_warnings(response, warnings)
         if not submission.keyed and self._publisher.key_help_is_due(caller.key_id):
-            response = replace(response, headers=(*response.headers, _KEY_HELP))
+            # Points a caller who sends no Idempotency-Key to its documentation.
+            help_link = b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"'
+            response = replace(response, headers=(*response.headers, (b"link", help_link)))
         return response
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
@@ -232,9 +226,6 @@ class SubmitEndpoint:
             faults=[(fault.pointer, fault.code) for fault in problem.faults],
         )
         return responses.refusal(problem, self._parts.settings.retry_after_seconds)
-
-
-_FLOOD: Final = catalogue.TOO_MANY_BAD_TOKENS.code
 
 
 class Endpoint(Protocol):
@@ -265,7 +256,8 @@ class Guarded:
         caller = await self._authenticate(request)
         if isinstance(caller, Problem):
             # `BadTokens` logs a flood of unknown tokens once; do not log each request.
-            return messages.problem_response(caller) if caller.code == _FLOOD else endpoint.refuse(caller, None)
+            is_flood = caller.code == catalogue.TOO_MANY_BAD_TOKENS.code
+            return messages.problem_response(caller) if is_flood else endpoint.refuse(caller, None)
         # A place counted for the caller's workspace; converts the one that the application took for the address, if any.
         place: messages.Place | None = scope.get(messages.PLACE)
         if place is None:
@@ -286,11 +278,10 @@ class Guarded:
             if self._limited:
                 shared = caller.workspace_id, caller.shared_limit
                 allowance = self._parts.limits.take(caller.key_id, caller.limit, 1, shared)
-            if allowance is None:
-                return await endpoint.respond(caller, request)
-            if not allowance.admitted:
+            if allowance is not None and not allowance.admitted:
                 return with_allowance(endpoint.refuse(rate_limited(allowance), caller), allowance)
-            return with_allowance(await endpoint.respond(caller, request), allowance)
+            response = await endpoint.respond(caller, request)
+            return response if allowance is None else with_allowance(response, allowance)
         finally:
             place.leave()
 
@@ -300,19 +291,19 @@ class Guarded:
         if known is not None and (self._parts.settings.test_mode or not known.account.test):
             return known
         address, place = messages.client_address(request.scope), None
-        if messages.PLACE not in request.scope:
-            place = self._parts.admission.enter_unknown(address)
-            if place is None:
-                return responses.OVERLOADED
+        if messages.PLACE not in request.scope and (place := self._parts.admission.enter_unknown(address)) is None:
+            return responses.OVERLOADED
         try:
             caller = await self._parts.access.caller(request.fields, address)
         except TenancyUnavailable:
-            return responses.TENANCY_UNAVAILABLE
+            return catalogue.TENANCY_UNAVAILABLE.problem(f"{responses.NOTHING_ACCEPTED}.")
         finally:
             if place is not None:
                 place.leave()
         if isinstance(caller, Caller) and caller.account.test and not self._parts.settings.test_mode:
-            return responses.TEST_MODE_UNAVAILABLE
+            return catalogue.TEST_MODE_UNAVAILABLE.problem(
+                "The API key is a test key, and this deployment has no simulator for it. Nothing was accepted."
+            )
         return caller
 
 

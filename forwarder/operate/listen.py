@@ -29,8 +29,7 @@ from forwarder.operate.output import Failed, WrongUsage, note, say, while_read
 from forwarder.operate.results import EventFilter, ReadRange, decoded, follow, read_range_of, types_of
 from forwarder.process.clock import Clock, SystemClock, iso
 from forwarder.process.printable import printable
-from forwarder.reservation.cancellation import CancellationStatus
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import CancellationStatus, Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent
 from forwarder.tenancy.port import is_test_token
 from forwarder.topics.codec import is_outcome

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import CancellationRequest, Status
 from forwarder.reservation.parsing import moment, whole_number
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.submission import Submission

@@ -26,9 +26,9 @@ from forwarder.pms.port import SEARCH_UNPROVEN, SYSTEM_TLS, Pace, Pms, PmsDirect
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.pms.responses import clean
 from forwarder.process.containment import FAULTS, Where, contained
+from forwarder.reservation.booking import AS_IT_IS
 from forwarder.reservation.outcome import AnyOutcome, describe
 from forwarder.reservation.parsing import number
-from forwarder.reservation.submission import AS_IT_IS
 
 
 def _not_encrypted(what: str) -> sdk.NotSent:

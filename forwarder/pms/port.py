@@ -12,10 +12,9 @@ from typing import Any, Final, Literal, Protocol, Self
 
 from pydantic_core import from_json, to_json
 
-from forwarder.reservation.booking import Booking
+from forwarder.reservation.booking import AS_IT_IS, Booking, ReferenceForm
 from forwarder.reservation.evidence import KEY_SECONDS
 from forwarder.reservation.outcome import CancelOutcome, Deferred, LookupOutcome, Outcome, Rejected
-from forwarder.reservation.submission import AS_IT_IS, ReferenceForm
 
 
 class UnknownKind(LookupError):

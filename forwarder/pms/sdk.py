@@ -58,7 +58,8 @@ from forwarder.pms.responses import (
     shortened,
 )
 from forwarder.process.clock import Clock
-from forwarder.reservation.booking import Booking
+from forwarder.reservation.booking import Booking, ReferenceForm, is_reference, names_another
+from forwarder.reservation.fast import json_text
 from forwarder.reservation.outcome import (
     Absent,
     Cancelled,
@@ -73,8 +74,6 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.parsing import day, days_later, decimal, whole_number
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails, json_number
-from forwarder.reservation.submission import ReferenceForm, is_reference, names_another
-from forwarder.reservation.value import json_text
 
 __all__ = [
     "CANCELLED_IN_PMS", "PRICE_AND_CARD", "REFUSALS", "SPECIFIED", "Absent", "AccountConnection", "Adapter",

@@ -18,12 +18,11 @@ from forwarder.http import messages, parameters
 from forwarder.http.messages import NO_STORE, NotModified, Response, Routes, conditional_response, entity_tag, matches
 from forwarder.http.parameters import Parameters, Wait
 from forwarder.process.clock import Clock
-from forwarder.reservation.duplicates import CONFLICTING_BODY
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import NOT_BLANK
-from forwarder.reservation.submission import RequestIds
+from forwarder.reservation.submission import CONFLICTING_BODY, RequestIds
 from forwarder.store.lists.port import DEFAULT_FILTERS, Days, Filters, Order, Page, StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Access, Caller, forbidden

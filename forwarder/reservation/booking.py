@@ -1,4 +1,4 @@
-"""The booking to make in a PMS: a submission that passed the rules of its integration. Pure.
+"""The booking to make in a PMS: a submission that passed the rules of its integration; and our reference to it there. Pure.
 
 A rule is a further requirement of a kind of PMS. It depends on the request, the kind and the time only, and is written once: the
 ingress applies it before accepting, a dry run reports it, and the worker checks again, because the account may have changed since.
@@ -6,28 +6,28 @@ No rule's problem quotes the value at fault: it may be a card number.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from html import unescape
 from typing import Any, Final, Literal
+from unicodedata import combining, normalize
+from urllib.parse import unquote
 
 from forwarder.reservation.checks.card_numbers import passes_luhn
+from forwarder.reservation.fast import value
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
-from forwarder.reservation.value import value
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The requirements of a kind of PMS on a reservation.
-
-    `rooms`: whether it distinguishes rooms of a property; otherwise the room is the property. `website`: whether
-    `paymentProviderId` carries the booked website. `cards`: which cards are sent to it: all, only those that pay the PMS
-    (`morChannel` PMS; then a card is required), or none.
-    """
+    """The requirements of a kind of PMS on a reservation. `rooms`: whether it distinguishes rooms of a property; otherwise the room
+    is the property. `website`: whether `paymentProviderId` carries the booked website. `cards`: which cards are sent to it: all,
+    only those that pay the PMS (`morChannel` PMS; then a card is required), or none."""
 
     rooms: bool = True
     website: bool = False
@@ -36,21 +36,13 @@ class Traits:
     def sends_card(self, reservation: Mapping[str, Any]) -> bool:
         return self.cards == "all" or (self.cards == "payment" and reservation.get("morChannel") == "PMS")
 
-    @property
-    def concern_card_alone(self) -> bool:
-        """Whether they require nothing of a reservation without a card."""
-        return self.rooms and not self.website and self.cards != "payment"
-
 
 @value(frozen=True, slots=True)
 class Booking:
-    """The booking to make: a submission after the rules, with the card unsealed. Kept in memory only.
-
-    `reference` is our request id, which the PMS stores with the reservation if it can.
-    `fields` are the request's own fields, unchanged, with `roomId` filled in and without the card.
-    `trace`: the caller's trace; requests about the booking carry it, independently of the adapter.
-    `pms_id`: in a look-up, the id with which the PMS answered the create.
-    """
+    """The booking to make: a submission after the rules, with the card unsealed. Kept in memory only. `reference` is our request
+    id, which the PMS stores with the reservation if it can. `fields` are the request's own fields, unchanged, with `roomId` filled
+    in and without the card. `trace`: the caller's trace; requests about the booking carry it, independently of the adapter.
+    `pms_id`: in a look-up, the id with which the PMS answered the create."""
 
     reference: str
     fields: Mapping[str, Any]
@@ -137,13 +129,19 @@ def refusals(
 ) -> Iterator[Problem]:
     """The problem of each rule that `reservation` breaks, in the order of the rules."""
     sent = traits.sends_card(reservation)
-    if sent and traits.cards == "payment" and not has_number(card):
+    if sent and traits.cards == "payment" and (card is None or not _given(card.card_number)):
         pointer = "/cardDetails" if card is None else "/cardDetails/cardNumber"
-        fault = Fault(pointer, "required", "is required where morChannel is PMS")
-        yield catalogue.CARD_REQUIRED.problem(_CARD_REQUIRED, faults=(fault,))
-    elif card is not None and sent and (faults := card_faults(card, now)):
-        yield catalogue.CARD_INVALID.problem(_CARD_INVALID, faults=faults)
-    if traits.website and website_id(reservation) in _NO_WEBSITE:
+        yield catalogue.CARD_REQUIRED.problem(
+            "This integration takes a reservation with morChannel PMS only with cardDetails that have a cardNumber; pass them, or "
+            "morChannel SELF.",
+            faults=(Fault(pointer, "required", "is required where morChannel is PMS"),),
+        )
+    elif card is not None and sent and (faults := (*_number_faults(card), *_expiry_faults(card, now))):
+        yield catalogue.CARD_INVALID.problem(
+            "The card would be sent to the PMS, and cannot be one: errors names what is wrong with it by JSON Pointer.",
+            faults=faults,
+        )
+    if traits.website and website_id(reservation) in {"", ".", ".."}:  # the last two would resolve to another address
         yield _WEBSITE_REQUIRED
     if not traits.rooms and str(room_of(reservation)) != str(reservation["propertyId"]):
         yield _NO_ROOMS
@@ -162,15 +160,6 @@ def room_of(reservation: Mapping[str, Any]) -> str | int:
     return property_id if room is None else room
 
 
-_NO_WEBSITE: Final = frozenset({"", ".", ".."})  # the last two would resolve to another address
-
-_CARD_REQUIRED: Final = (
-    "This integration takes a reservation with morChannel PMS only with cardDetails that have a cardNumber; pass them, or "
-    "morChannel SELF."
-)
-_CARD_INVALID: Final = (
-    "The card would be sent to the PMS, and cannot be one: errors names what is wrong with it by JSON Pointer."
-)
 _WEBSITE_REQUIRED: Final = catalogue.WEBSITE_REQUIRED.problem(
     "This integration takes its website identifier from paymentProviderId, which is missing, empty or names none.",
     faults=(Fault("/paymentProviderId", "required", "is required: the identifier of the website"),),
@@ -181,40 +170,25 @@ _NO_ROOMS: Final = catalogue.NO_ROOMS.problem(
 )
 
 
-# --- a card: its number and its expiry; only its bank knows whether it is accepted ---
+# --- a card: the faults of its given, non-blank parts; only its bank knows whether it is accepted ---
 
-_BETWEEN_DIGITS: Final = re.compile(r"[\s\-\u2010-\u2015\u2212]+")
-"""Separators that people write within a card number: spaces, and dashes of any length."""
-_DIGITS: Final = re.compile(r"[0-9]+")
 _MIN_DIGITS: Final = 12
 _MAX_DIGITS: Final = 19
-_MONTH: Final = re.compile(r"0?[1-9]|1[0-2]")
-_YEAR: Final = re.compile(r"(?:20)?([0-9]{2})|([0-9]{4})")
-_LATEST_ZONE: Final = timedelta(hours=-12)  # UTC-12, the last time zone in which a month ends
 NUMBER: Final = "/cardDetails/cardNumber"
 MONTH: Final = "/cardDetails/expiryMonth"
 YEAR: Final = "/cardDetails/expiryYear"
-
-
-def has_number(card: CardDetails | None) -> bool:
-    """Whether there is a card number, of any form; a blank one does not count."""
-    return card is not None and bool(_given(card.card_number))
-
-
-def card_faults(card: CardDetails, now: datetime) -> tuple[Fault, ...]:
-    """The faults of the given, non-blank parts of `card`. A card is valid until its month has ended in every time zone."""
-    return (*_number_faults(_given(card.card_number)), *_expiry_faults(card, now))
 
 
 def _given(text: str | None) -> str:
     return "" if text is None else text.strip()
 
 
-def _number_faults(number: str) -> Iterator[Fault]:
-    if not number:
+def _number_faults(card: CardDetails) -> Iterator[Fault]:
+    # People write spaces, and dashes of any length, within a card number.
+    digits = re.sub(r"[\s\-\u2010-\u2015\u2212]+", "", _given(card.card_number))
+    if not _given(card.card_number):
         return
-    digits = _BETWEEN_DIGITS.sub("", number)
-    if _DIGITS.fullmatch(digits) is None:
+    if re.fullmatch(r"[0-9]+", digits) is None:
         wanted = "must be a card number: digits, with nothing but spaces or dashes between them"
         yield Fault(NUMBER, "invalid_value", wanted)
     elif not _MIN_DIGITS <= len(digits) <= _MAX_DIGITS:
@@ -225,18 +199,104 @@ def _number_faults(number: str) -> Iterator[Fault]:
 
 
 def _expiry_faults(card: CardDetails, now: datetime) -> Iterator[Fault]:
+    """A card is valid until its month has ended in every time zone."""
     month, year = _given(card.expiry_month), _given(card.expiry_year)
-    if month and _MONTH.fullmatch(month) is None:
+    if month and re.fullmatch(r"0?[1-9]|1[0-2]", month) is None:
         yield Fault(MONTH, "invalid_value", "must be a month from 1 to 12")
         month = ""
     if not year:
         return
-    if (written := _YEAR.fullmatch(year)) is None:
+    if (written := re.fullmatch(r"(?:20)?([0-9]{2})|([0-9]{4})", year)) is None:
         yield Fault(YEAR, "invalid_value", "must be a year of two or four digits, such as 31 or 2031")
         return
-    there = now + _LATEST_ZONE
+    there = now - timedelta(hours=12)  # UTC-12, the last time zone in which a month ends
     expires = 2000 + int(written[1]) if written[1] else int(written[2])
     if expires < there.year:
         yield Fault(YEAR, "card_expired", "must not be past: the card has expired")
     elif expires == there.year and month and int(month) < there.month:
         yield Fault(MONTH, "card_expired", "must not be past: the card has expired")
+
+
+# --- our reference at a PMS: the form sent, which the PMS keeps unshortened, and the forms recognized in responses ---
+
+_LEAST: Final = 24  # characters of a request id: at least 100 bits, as unique as the whole
+_KNOWN_BY: Final = 20
+"""How many letters and digits identify our reference if a PMS cut the rest off: no two ids share them."""
+_ANY: Final = re.compile(
+    rf"(?<![a-z0-9])rsv[\W_]?(?:[a-z0-9]{{32}}|(?=[a-z]*[0-9])[a-z0-9]{{{_KNOWN_BY - 3},}})", re.IGNORECASE
+)
+"""Any submission's reference. A shortened one needs a digit, or a field name such as `rsvConfirmationNumber` would be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceForm:
+    """The form of a reference that a PMS keeps: its first `max_length` characters (at least 24), in capitals if `upper`, without
+    the underscore if `alphanumeric`."""
+
+    max_length: int | None = None
+    upper: bool = False
+    alphanumeric: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < _LEAST:
+            raise ValueError(f"a reference needs {_LEAST} characters at least")
+
+    @property
+    def name(self) -> str:
+        parts = (str(self.max_length or ""), "upper" if self.upper else "", "alphanumeric" if self.alphanumeric else "")
+        return "-".join(filter(None, parts)) or "id"
+
+    def of(self, request_id: str) -> str:
+        text = (request_id.replace("_", "") if self.alphanumeric else request_id)[: self.max_length]
+        return text.upper() if self.upper else text
+
+
+AS_IT_IS: Final = ReferenceForm()
+
+
+def is_reference(shown: object, ours: str) -> bool:
+    """Whether `shown` is or contains our reference: unchanged, in other case, with other punctuation, escaped for HTML or
+    an address, cut by the PMS, alone without `rsv`, behind a prefix of its own, or in a text."""
+    if shown == ours:  # nearly always
+        return True
+    if not isinstance(shown, str):
+        return False
+    words, wanted = _words(unquote(unescape(shown))), _bare(ours)
+    if "".join(words) == wanted.removeprefix("rsv"):
+        return True
+    # No more words than letters can be ours together: a PMS repeats texts of guests, which may be long.
+    return any(_begins(words[start : start + len(wanted)], wanted) for start in range(len(words)))
+
+
+def names_another(text: str, ours: str) -> bool:
+    """Whether `text` names another submission's reference, in any form in which references are sent, and not ours."""
+    text = unquote(text)
+    named, wanted = [_bare(found) for found in _ANY.findall(text)], _bare(ours)
+    return bool(named) and wanted not in _bare(text) and not any(_is_same(found, wanted) for found in named)
+
+
+def _is_same(found: str, wanted: str) -> bool:
+    return found == wanted or (len(found) >= _KNOWN_BY and wanted.startswith(found))
+
+
+def _begins(words: Iterable[str], wanted: str) -> bool:
+    """Whether the first of `words` together are `wanted`, or as much of it as identifies it."""
+    found = ""
+    for word in words:
+        found += word
+        if not wanted.startswith(found) or _is_same(found, wanted):
+            break
+    return _is_same(found, wanted)
+
+
+def _words(text: str) -> list[str]:
+    plain = text.casefold()
+    if not plain.isascii():
+        # A Turkish PMS has İ for the capital of i: its dot is a sign of its own in NFKD. One by one: normalizing sorts long runs of
+        # such signs, in quadratic time.
+        plain = "".join(each for letter in plain for each in normalize("NFKD", letter) if not combining(each))
+    return [word for word in re.split(r"[\W_]+", plain) if word]
+
+
+def _bare(text: str) -> str:
+    return "".join(_words(text))

@@ -67,8 +67,7 @@ class Target(Struct, frozen=True, omit_defaults=True):
     """The destination of a push, and the key or reference that make it safe to repeat or possible to find.
 
     `pms` identifies the kind and address, `credential` (a keyed hash) the credential; empty if not recorded. `reference`: the form
-    of our reference (`id`: unchanged); empty if the PMS cannot be searched for it. `key`: whether it has an idempotency key.
-    """
+    of our reference (`id`: unchanged); empty if the PMS cannot be searched for it. `key`: whether it has an idempotency key."""
 
     pms: str = ""
     credential: str = ""
@@ -334,8 +333,7 @@ class Facts:
 
     `target`: of a push now. `settles`: seconds until a booking is surely shown; `immediate`: the PMS shows bookings at once.
     `push_seconds`: the push time-out. `key_seconds`: how long keys last. `same_before` (ISO 8601): an operator confirmed that all
-    pushes before then went to this PMS.
-    """
+    pushes before then went to this PMS."""
 
     target: Target
     settles: float = DEFAULT_SETTLES

@@ -1,16 +1,26 @@
-"""The outcome of a push, decided once at the PMS seam; and the states that a submission goes through.
+"""The outcome of a push, decided once at the PMS seam; the states that a submission goes through; and its cancellation. Pure.
 
 PENDING → CONFIRMED | REJECTED | FAILED | IN_DOUBT;  IN_DOUBT → CONFIRMED | REJECTED | PENDING;  FAILED → PENDING on replay;
 CONFIRMED → CANCELLED;  PENDING | IN_DOUBT → CANCELLED if it was certainly not made and is no longer wanted.
+
+A cancellation is REQUESTED → DONE      the reservation is CANCELLED
+                 → REFUSED              the PMS said no: the reservation stays CONFIRMED      may be asked for again
+                 → FAILED               the PMS could not be asked in time: as before         may be asked for again
+                 → NOT_NEEDED           nothing was made: it ended REJECTED or FAILED
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, assert_never
+from typing import Annotated, Any, Final, assert_never
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from forwarder.reservation.fast import value
+from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.value import value
+from forwarder.reservation.request import NO_NUL
 
 
 class Status(StrEnum):
@@ -38,8 +48,7 @@ prices or blocking nights does not count them."""
 @value(frozen=True, slots=True)
 class Confirmed:
     """The PMS has the reservation. `record` holds the fields of section 2.5's record that the PMS gave. `named`: the response named
-    our reference, so that it cannot be another reservation. `doubles`: the ids of other reservations that the PMS shows under
-    it."""
+    our reference, so that it cannot be another reservation. `doubles`: the ids of others that the PMS shows under it."""
 
     pms_reservation_id: str
     record: Mapping[str, Any] = field(default_factory=dict)
@@ -56,10 +65,8 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """Certainly not done: try again, no earlier than `retry_after_seconds` from now if the PMS asked for that.
-
-    `reason` is a stable snake_case code, `detail` one sentence for a person; neither holds guest or card data.
-    """
+    """Certainly not done: try again, no earlier than `retry_after_seconds` from now if the PMS asked for that. `reason` is a stable
+    snake_case code, `detail` one sentence for a person; neither holds guest or card data."""
 
     reason: str
     detail: str
@@ -68,11 +75,9 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """Possibly done: bytes were sent, and no intelligible response came back. Fields as in `Deferred`.
-
-    `made`: the response said that it was made, or that the PMS has it already. `pms_reservation_id`: the id that the response gave.
-    `status`: the response's HTTP status, if one came.
-    """
+    """Possibly done: bytes were sent, and no intelligible response came back. Fields as in `Deferred`. `made`: the response said
+    that it was made, or that the PMS has it already. `pms_reservation_id`: the id that the response gave. `status`: the response's
+    HTTP status, if one came."""
 
     reason: str
     detail: str
@@ -152,9 +157,93 @@ SET_ASIDE: Final = (FORGED, INTERNAL_ERROR, UNDECODABLE)
 """The classes of messages that workers set aside before they became submissions."""
 
 EXPIRED_REASONS: Final = _CLASSES[EXPIRED]
-_CLASS_OF: Final = {reason: name for name, reasons in _CLASSES.items() for reason in reasons}
 
 
 def class_of(reason: str) -> str:
     """The failure class of a reason."""
-    return _CLASS_OF.get(reason, OTHER)
+    return next((name for name, reasons in _CLASSES.items() if reason in reasons), OTHER)
+
+
+# --- cancelling a submission ---
+
+MAX_REASON: Final = 1000
+
+
+class CancellationStatus(StrEnum):
+    """The state of a requested cancellation."""
+
+    REQUESTED = "REQUESTED"
+    DONE = "DONE"
+    REFUSED = "REFUSED"
+    FAILED = "FAILED"
+    NOT_NEEDED = "NOT_NEEDED"
+
+
+class CancellationBody(BaseModel):
+    """The body of a cancellation request. Unknown fields are dropped."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    reason: Annotated[str, Field(max_length=MAX_REASON, pattern=NO_NUL)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancellationRequest:
+    """A request to cancel a submission, as it travels from the ingress to the worker. `revision`: of the submission's last event
+    when this was requested, 0 before the first one or if unknown. After a cancellation that failed, only a request made with
+    knowledge of that failure counts as a new one; a redelivered one does not. `partition`: the submission's partition on the
+    requests topic, if known; the worker that ingests it there has the submission."""
+
+    request_id: str
+    account_id: str
+    key: str
+    requested_at: datetime
+    reason: str | None = None
+    revision: int = 0
+    trace: str | None = None
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """A cancellation and its status. `requested_at` is ISO 8601; `problem` says why it failed."""
+
+    status: CancellationStatus
+    requested_at: str
+    reason: str | None = None
+    problem: Mapping[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        shown = {"status": self.status.value, "requestedAt": self.requested_at}
+        return {**shown, "reason": self.reason, "problem": self.problem}
+
+
+def cancellation_status(status: Status, problem: Mapping[str, Any] | None) -> CancellationStatus:
+    """The cancellation's status, from the submission's `status`, and from the cancellation's own `problem` if it failed."""
+    if problem is not None:
+        failed = problem.get("code") == catalogue.CANCELLATION_FAILED.code
+        return CancellationStatus.FAILED if failed else CancellationStatus.REFUSED
+    match status:
+        case Status.CANCELLED:
+            return CancellationStatus.DONE
+        case Status.REJECTED | Status.FAILED:
+            return CancellationStatus.NOT_NEEDED
+        case Status.PENDING | Status.CONFIRMED | Status.IN_DOUBT:
+            return CancellationStatus.REQUESTED
+
+
+def not_made(request_id: str, status: Status) -> Problem:
+    """There is nothing to cancel."""
+    return catalogue.NOT_MADE.problem(f"The submission ended {status.value}: nothing was made of it.", request_id)
+
+
+def not_supported(request_id: str, kind: str) -> Problem:
+    """The kind of PMS does not support cancellations."""
+    said = f"A PMS of kind {kind} takes no cancellations from here: cancel it there."
+    return catalogue.CANCELLATION_NOT_SUPPORTED.problem(said, request_id)
+
+
+def cancellation_failed(request_id: str, reason: str, detail: str) -> Problem:
+    """The PMS did not carry it out in time; the last try failed with `reason`."""
+    said = "The PMS could not be made to cancel it before the deadline. It may be asked for again."
+    return catalogue.CANCELLATION_FAILED.problem(f"{said} Last: {reason}: {detail}", request_id)

@@ -13,12 +13,11 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from forwarder.reservation.booking import full_name
-from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.checks.card_numbers import passes_luhn
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.fast import json_text, value
+from forwarder.reservation.outcome import Cancellation, CancellationStatus, Status
 from forwarder.reservation.request import json_number
 from forwarder.reservation.submission import is_test
-from forwarder.reservation.value import json_text, value
 
 _MAX_EXACT_INTEGER: Final = 2**53 - 1  # the largest integer that is exact in every JSON reader (RFC 8259, section 6)
 _MIN_PMS_BYTES: Final = 16 * 1024

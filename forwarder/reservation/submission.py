@@ -1,5 +1,5 @@
-"""One accepted submission, as it travels from the ingress to the worker and as it is stored; and its identities: request
-identifiers, shadow accounts, message keys, fingerprints, and references at PMSs.
+"""One accepted submission, as it travels from the ingress to the worker and as it is stored; its identities: request identifiers,
+shadow accounts, message keys, fingerprints; and whether it is an earlier one sent again, or only looks like one. Pure.
 
 Request identifiers are unique, sortable by time, derived from the idempotency key if there is one, and authenticated. One is
 `rsv_` and 32 characters of base32: 14 bytes that name the submission and a 6-byte MAC (BLAKE2b, RFC 7693) that binds them to one
@@ -10,56 +10,79 @@ of the requests topic that the submission went to, so that a cancellation can fo
 A test key acts in the shadow of the integration account that it names, whose PMS is the simulator. A shadow is an account of its
 own: its reservations, idempotency keys, request ids, account queues and message keys never mix with live ones. Its identifier
 is marked wherever it appears.
+
+Without an Idempotency-Key, two submissions of one account are the same when every field of their bodies is equal and the second
+came within the account's window. With a `transactionId` they are the same at any time, when transaction, stay, guest and price are
+equal. Two that have an Idempotency-Key each are two. A submission with the stay and the guest of an earlier one, but another body,
+is one of its own; both the caller and the property learn about the other one (`similarTo`).
 """
 
 import binascii
 import re
 import secrets
 from base64 import b32decode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
-from html import unescape
-from itertools import count
+from itertools import count, product
 from typing import Any, Final, Literal
-from unicodedata import combining, normalize
-from urllib.parse import unquote
 
-from forwarder.reservation.duplicates import NaturalKey
-from forwarder.reservation.request import Operation, SealedCard
-from forwarder.reservation.value import value
+from pydantic_core import from_json
+
+from forwarder.reservation.fast import AnyRequest, json_text, value
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.request import GeneralRequest, Operation, SealedCard
+
+DEFAULT_WINDOW_SECONDS: Final = 300
+MAX_WINDOW_SECONDS: Final = 24 * 60 * 60
+MAX_SIMILAR: Final = 16  # the maximum number of similar submissions to name
+CONFLICTING_BODY: Final = "conflicting_body"  # the outcome of a second body under one idempotency key: it is not made
+
+
+@value(frozen=True, slots=True)
+class NaturalKey:
+    """MACs of a submission's content, by which duplicates are recognised. `same`: equal for duplicates: of the whole body or, with
+    a transaction, of transaction, stay, guest and price. `stay`: of property, days and guest. Both are None in messages of releases
+    before 0.2, which are compared by `key`: of stay, guest, price and transaction. `transaction`: of the `transactionId` alone, if
+    there is one. `window_seconds`: how long a duplicate without a transaction is recognised. `keyed`: it came with an
+    Idempotency-Key."""
+
+    key: str
+    transaction: str | None = None
+    window_seconds: int = 0
+    keyed: bool = False
+    same: str | None = None
+    stay: str | None = None
+
 
 MAX_DEADLINE_SECONDS: Final = 7 * 24 * 60 * 60
 """The longest deadline that a caller may request. A shorter one of the account takes precedence."""
 
+POSSIBLE: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.CONFIRMED, Status.CANCELLED})
+"""Statuses in which a reservation was or may yet be made. A rejected or failed submission may be submitted again."""
+
 _PREFIX = "rsv_"
 _NAME_BYTES, _MAC_BYTES = 14, 6
 _TIME_BYTES, _PARTITION_BYTES, _MARK_BYTES = 6, 2, 2
-_NATURAL_BYTES = 15
-_CARD_MARK_BYTES = 1
 _COUNTED_BYTES = _NAME_BYTES - _TIME_BYTES - _PARTITION_BYTES - _MARK_BYTES
 
-_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
-_PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
+_PAIRS: Final = tuple(map("".join, product("abcdefghijklmnopqrstuvwxyz234567", repeat=2)))
 """The base32 text of each 10 bits: writes an identifier in a third of the standard library's time."""
 _SHIFTS: Final = tuple(range(8 * (_NAME_BYTES + _MAC_BYTES) - 10, -1, -10))
-
-_FORM: Final = re.compile(f"{_PREFIX}[a-z2-7]{{32}}")
+REQUEST_ID: Final = re.compile(f"{_PREFIX}[a-z2-7]{{32}}")
 
 
 @value(frozen=True, slots=True)
 class Submission:
-    """A reservation request that was accepted, and for whom.
-
-    `reservation` holds the request's own fields, unchanged, with only the masked number of a card; the rest of the card is in
-    `card`, sealed. `fingerprint` distinguishes payloads without revealing them. `deadline_seconds`: how long after
-    `accepted_at` the caller wants it forwarded, 1 to `MAX_DEADLINE_SECONDS`; None leaves it to the account. Not part of the
-    fingerprint: it says how long to try, not what to book. `natural`: recognises it when it is sent again without a key; None
-    if it cannot be. `api_key_id`: of the key that it was submitted with; None in messages of releases before 0.2.
-    """
+    """A reservation request that was accepted, and for whom. `reservation` holds the request's own fields, unchanged, with only the
+    masked number of a card; the rest of the card is in `card`, sealed. `fingerprint` distinguishes payloads without revealing them.
+    `deadline_seconds`: how long after `accepted_at` the caller wants it forwarded, 1 to `MAX_DEADLINE_SECONDS`; None leaves it to
+    the account. Not part of the fingerprint: it says how long to try, not what to book. `natural`: recognises it when it is sent
+    again without a key; None if it cannot be. `api_key_id`: of the key that it was submitted with; None in messages of releases
+    before 0.2."""
 
     request_id: str
     workspace_id: str
@@ -101,11 +124,6 @@ class Submission:
 # --- request identifiers ---
 
 
-def _named_by(request_id: str) -> bytes:
-    """The bytes of an identifier of the right form."""
-    return b32decode(request_id[len(_PREFIX) :].upper())
-
-
 @dataclass(frozen=True, slots=True)
 class RequestIds:
     """Issues and recognises request identifiers, for one thread. `mac_key` (16 to 64 bytes): the same in a whole deployment."""
@@ -128,7 +146,7 @@ class RequestIds:
     def partition(self, account_id: str, request_id: str) -> int | None:
         """The partition that a vouched-for identifier holds; None if it holds none. One in 65,536 of those without a partition
         seems to hold one: use it as a hint for where to look first, and never depend on it alone."""
-        name = _named_by(request_id)[:_NAME_BYTES]
+        name = b32decode(request_id[len(_PREFIX) :].upper())[:_NAME_BYTES]
         place, mark = name[:-_MARK_BYTES], name[-_MARK_BYTES:]
         if not compare_digest(mark, self._mac(b"partition", _MARK_BYTES, account_id, place)):
             return None
@@ -142,7 +160,7 @@ class RequestIds:
         self, account_id: str, purpose: Literal["natural-key", "transaction", "same", "stay"], content: bytes
     ) -> str:
         """A MAC that recognises `content` within `account_id`, as 20 characters. Reveals nothing about it without the MAC key."""
-        mac = self._mac(purpose.encode(), _NATURAL_BYTES, account_id, content)
+        mac = self._mac(purpose.encode(), 15, account_id, content)
         return binascii.b2a_base64(mac, newline=False).decode()
 
     def transaction_key(self, account_id: str, transaction_id: str) -> str:
@@ -152,14 +170,13 @@ class RequestIds:
     def card_mark(self, account_id: str, idempotency_key: str, digits: str) -> bytes:
         """One byte that differs for two cards under one key, but for one pair in 256. Only one byte: a thief of the store and
         the MAC key who knows a masked number and guesses the key still has some 400 candidate numbers."""
-        content = idempotency_key.encode() + b"\0" + digits.encode()
-        return self._mac(b"card", _CARD_MARK_BYTES, account_id, content)
+        return self._mac(b"card", 1, account_id, idempotency_key.encode() + b"\0" + digits.encode())
 
     def vouches(self, account_id: str, request_id: str) -> bool:
         """Whether `request_id` was issued to, or derived for, `account_id` with this MAC key."""
-        if not _FORM.fullmatch(request_id):  # one name has one spelling
+        if not REQUEST_ID.fullmatch(request_id):  # one name has one spelling
             return False
-        sealed = _named_by(request_id)
+        sealed = b32decode(request_id[len(_PREFIX) :].upper())
         mac = self._mac(b"request-id", _MAC_BYTES, account_id, sealed[:_NAME_BYTES])
         return compare_digest(mac, sealed[_NAME_BYTES:])
 
@@ -213,90 +230,114 @@ def fingerprint(operation: Operation, reservation: bytes, card_mark: bytes = b""
     return blake2b(operation.encode() + card_mark + b"\n" + reservation, digest_size=16).hexdigest()
 
 
-# --- our reference at a PMS: the form sent, which the PMS keeps unshortened, and the forms recognized in responses ---
-#
-# It is derived from the request id alone, and is as unique: its first 24 characters have at least 100 bits.
-
-_LEAST: Final = 24
-_BETWEEN_WORDS: Final = re.compile(r"[\W_]+")
-_KNOWN_BY: Final = 20
-"""How many letters and digits identify our reference if a PMS cut the rest off: no two ids share them."""
-_ANY: Final = re.compile(
-    rf"(?<![a-z0-9])rsv[\W_]?(?:[a-z0-9]{{32}}|(?=[a-z]*[0-9])[a-z0-9]{{{_KNOWN_BY - 3},}})", re.IGNORECASE
-)
-"""Any submission's reference. A shortened one needs a digit, or a field name such as `rsvConfirmationNumber` would be one."""
+# --- duplicates ---
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceForm:
-    """The form of a reference that a PMS keeps: its first `max_length` characters (at least 24), in capitals if `upper`, without
-    the underscore if `alphanumeric`."""
+@value(frozen=True, slots=True)
+class Earlier:
+    """An earlier submission, or one that has a row already. `natural_key`, `transaction`, `keyed`, `same` and `stay`: as in
+    `NaturalKey`. `cancel_requested_at`: None also if its cancellation failed."""
 
-    max_length: int | None = None
-    upper: bool = False
-    alphanumeric: bool = False
+    request_id: str
+    natural_key: str | None
+    transaction: str | None
+    keyed: bool
+    status: Status
+    accepted_at: datetime
+    cancel_requested_at: datetime | None = None
+    same: str | None = None
+    stay: str | None = None
 
-    def __post_init__(self) -> None:
-        if self.max_length is not None and self.max_length < _LEAST:
-            raise ValueError(f"a reference needs {_LEAST} characters at least")
+    def is_repeated_by(self, natural: NaturalKey, accepted_at: datetime) -> bool:
+        """Whether a submission accepted at `accepted_at` is this one sent again."""
+        if not self._asks_the_same(natural) or (self.keyed and natural.keyed) or not self.stands_for(accepted_at):
+            return False
+        if natural.transaction is not None or self.status in {Status.PENDING, Status.IN_DOUBT}:
+            return True
+        return abs(accepted_at - self.accepted_at) < timedelta(seconds=natural.window_seconds)
 
-    @property
-    def name(self) -> str:
-        parts = (str(self.max_length or ""), "upper" if self.upper else "", "alphanumeric" if self.alphanumeric else "")
-        return "-".join(filter(None, parts)) or "id"
+    def is_similar_to(self, natural: NaturalKey, accepted_at: datetime) -> bool:
+        """Whether it has the stay and guest of a submission accepted at `accepted_at`, and both may exist."""
+        return natural.stay is not None and self.stay == natural.stay and self.stands_for(accepted_at)
 
-    def of(self, request_id: str) -> str:
-        text = request_id.replace("_", "") if self.alphanumeric else request_id
-        text = text[: self.max_length]
-        return text.upper() if self.upper else text
+    def replaces(self, failed: NaturalKey, failed_at: datetime) -> bool:
+        """Whether a submission that failed at `failed_at` must not be made any more because of this one: it is a duplicate,
+        however much later, or it was sent in its place, for the same room, guest and price."""
+        if (self.keyed and failed.keyed) or not stands(self.status, self.cancel_requested_at, None):
+            return False
+        return self._asks_the_same(failed) or (self.natural_key == failed.key and self.accepted_at >= failed_at)
+
+    def stands_for(self, accepted_at: datetime) -> bool:
+        """Whether the sender of another one, accepted at `accepted_at`, could expect a reservation from this one."""
+        return stands(self.status, self.cancel_requested_at, accepted_at)
+
+    def _asks_the_same(self, natural: NaturalKey) -> bool:
+        if self.same is None or natural.same is None:
+            return self.natural_key == natural.key
+        return self.same == natural.same
 
 
-AS_IT_IS: Final = ReferenceForm()
-
-
-def is_reference(shown: object, ours: str) -> bool:
-    """Whether `shown` is or contains our reference: unchanged, in other case, with other punctuation, escaped for HTML or
-    an address, cut by the PMS, alone without `rsv`, behind a prefix of its own, or in a text."""
-    if shown == ours:  # nearly always
-        return True
-    if not isinstance(shown, str):
+def stands(status: Status, cancel_requested_at: datetime | None, at: datetime | None) -> bool:
+    """Whether a submission of this status could have a reservation `at` that time; None: now."""
+    if status not in POSSIBLE:
         return False
-    words, wanted = _words(unquote(unescape(shown))), _bare(ours)
-    if "".join(words) == wanted.removeprefix("rsv"):
-        return True
-    # No more words than letters can be ours together: a PMS repeats texts of guests, which may be long.
-    return any(_begins(words[start : start + len(wanted)], wanted) for start in range(len(words)))
+    if cancel_requested_at is None:
+        return status is not Status.CANCELLED
+    return at is not None and cancel_requested_at > at
 
 
-def names_another(text: str, ours: str) -> bool:
-    """Whether `text` names another submission's reference, in any form in which references are sent, and not ours."""
-    text = unquote(text)
-    named, wanted = [_bare(found) for found in _ANY.findall(text)], _bare(ours)
-    return bool(named) and wanted not in _bare(text) and not any(_is_same(found, wanted) for found in named)
+def contents_of(
+    operation: Operation, request: AnyRequest, body: bytes, card: bytes
+) -> tuple[bytes, bytes, bytes | None]:
+    """What of a request is compared, as bytes to hash: stay, guest, price and transaction, as releases before 0.2 compare them,
+    without the card; what duplicates share; and property, days and guest, or None if it names no guest. `body`: the request in
+    canonical form; `card`: distinguishes its card from others."""
+    property_id, transaction = str(request.property_id), transaction_of(request)
+    room = property_id if request.room_id is None else str(request.room_id)
+    days = f"{request.arrival_date.isoformat()}\0{request.departure_date.isoformat()}"
+    given, price, currency = request.guest, request.total_price, request.currency or ""
+    # No text of a request has U+0000.
+    names = " \0 ".join((given.name or "", given.first_name or "", given.last_name or "", given.email or ""))
+    guest = " ".join(names.casefold().split())
+    phone = "" if given.phone is None else "".join(str(given.phone).split())
+    amount = "" if price is None else str(price.normalize())
+    if transaction:
+        same = _joined("booking", transaction, property_id, room, days, guest, amount, currency)
+    else:
+        # The same price in any notation, and the same guest in any spelling of name, address and number.
+        fields: dict[str, Any] = from_json(body)
+        if amount:
+            fields["totalPrice"] = amount
+        for name, text in (said := fields.setdefault("guest", {})).items():
+            if name == "phone":
+                said[name] = "".join(each for each in str(text) if each.isdecimal()).lstrip("0")
+            elif name in {"name", "firstName", "lastName", "email"}:
+                said[name] = " ".join(text.casefold().split())
+        same = _joined("body", operation) + b"\0" + card + b"\0" + json_text(fields)
+    return (
+        _joined(operation, property_id, room, days, guest, phone, amount, currency, transaction),
+        same,
+        _joined("stay", property_id, days, guest) if guest.strip("\0 ") else None,
+    )
 
 
-def _is_same(found: str, wanted: str) -> bool:
-    return found == wanted or (len(found) >= _KNOWN_BY and wanted.startswith(found))
+def differing_fields(one: bytes, other: bytes) -> Sequence[str]:
+    """The JSON Pointers of the fields in which two requests differ, both as JSON objects."""
+    return sorted(_differences("", from_json(one), from_json(other)))
 
 
-def _begins(words: Iterable[str], wanted: str) -> bool:
-    """Whether the first of `words` together are `wanted`, or as much of it as identifies it."""
-    found = ""
-    for word in words:
-        found += word
-        if not wanted.startswith(found) or _is_same(found, wanted):
-            break
-    return _is_same(found, wanted)
+def _differences(pointer: str, one: Any, other: Any) -> Sequence[str]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = one.keys() | other.keys()
+        return [each for name in names for each in _differences(f"{pointer}/{name}", one.get(name), other.get(name))]
+    return [] if one == other or str(one) == str(other) else [pointer]
 
 
-def _words(text: str) -> list[str]:
-    plain = text.casefold()
-    if not plain.isascii():
-        # A Turkish PMS has İ for the capital of i: its dot is a sign of its own in NFKD. One by one: normalizing sorts long runs of
-        # such signs, in quadratic time.
-        plain = "".join(each for letter in plain for each in normalize("NFKD", letter) if not combining(each))
-    return [word for word in _BETWEEN_WORDS.split(plain) if word]
+def transaction_of(request: AnyRequest) -> str:
+    """The request's transaction; empty if there is none."""
+    given = None if isinstance(request, GeneralRequest) else request.transaction_id
+    return "" if given is None else given.strip()
 
 
-def _bare(text: str) -> str:
-    return "".join(_words(text))
+def _joined(*parts: str) -> bytes:
+    return "\0".join(parts).encode()

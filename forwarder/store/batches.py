@@ -16,7 +16,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from forwarder.reservation.value import json_text
+from forwarder.reservation.fast import json_text
 from forwarder.store.sql import DialectName, sql_function
 from forwarder.store.tables import reservations
 

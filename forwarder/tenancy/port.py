@@ -15,8 +15,7 @@ from hashlib import sha256
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, get_args
 
-from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS
-from forwarder.reservation.submission import is_test, live_account_id
+from forwarder.reservation.submission import DEFAULT_WINDOW_SECONDS, is_test, live_account_id
 
 Scope: TypeAlias = Literal["submit", "read", "cancel", "webhooks", "operate"]
 Scopes: TypeAlias = frozenset[Scope]
@@ -204,7 +203,7 @@ class Account:
     fields that only pushes need are empty in the stages that serve callers, which may not read them. `options`: the settings that
     only its kind of PMS has, as JSON values. `duplicate_window_seconds`: how long the same submission without a key counts as a
     repeat; 0 for never. `similar`: whether to refuse a submission without a key for the stay and guest of an earlier one with
-    another body. `skipped_checks`: the checks of `reservation.plausibility` that its requests may fail. `authorities` and
+    another body. `skipped_checks`: the checks of `reservation.checks.fields` that its requests may fail. `authorities` and
     `client_certificate`: PEM, to verify its PMS and to authenticate to it; `client_key`: the certificate's, sealed like the
     credential. `settles_seconds`: how long its PMS may take to show a reservation, if longer than its kind states.
     `same_pms_before`: pushes before then went to the same account of the same PMS, although address or credential have changed

@@ -17,14 +17,26 @@ from pydantic_core import from_json, to_json
 
 from forwarder.observability.tracing import TRACEPARENT, TRACESTATE, read_trace, trace_headers
 from forwarder.process.clock import iso
-from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
-from forwarder.reservation.duplicates import CONFLICTING_BODY, MAX_WINDOW_SECONDS, NaturalKey
-from forwarder.reservation.outcome import FAILURE_CLASS, INTERNAL_ERROR, UNDECODABLE, Status
+from forwarder.reservation.fast import json_text, read_json
+from forwarder.reservation.outcome import (
+    FAILURE_CLASS,
+    INTERNAL_ERROR,
+    MAX_REASON,
+    UNDECODABLE,
+    CancellationRequest,
+    Status,
+)
 from forwarder.reservation.parsing import whole_number
 from forwarder.reservation.record import ResultEvent, SubmissionState, can_compose, compose_record
 from forwarder.reservation.request import Operation, SealedCard
-from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission, is_test
-from forwarder.reservation.value import json_text, read_json
+from forwarder.reservation.submission import (
+    CONFLICTING_BODY,
+    MAX_DEADLINE_SECONDS,
+    MAX_WINDOW_SECONDS,
+    NaturalKey,
+    Submission,
+    is_test,
+)
 from forwarder.topics.port import Headers, Message
 
 CANCELLATION_REQUESTED = "reservation.cancellation_requested.v1"

@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import Protocol
 
 from forwarder.process.loading import load
+from forwarder.reservation.fast import value
 from forwarder.reservation.parsing import unix_moment
-from forwarder.reservation.value import value
 
 Headers = tuple[tuple[str, bytes], ...]
 UNREADY_SECONDS = 5.0

@@ -23,10 +23,8 @@ from forwarder.observability import metrics
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, as_fault, by_halves
 from forwarder.process.loops import CROWD, keep_trying
-from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.duplicates import CONFLICTING_BODY
-from forwarder.reservation.outcome import FAILURE_CLASS, OTHER
-from forwarder.reservation.submission import Submission
+from forwarder.reservation.outcome import FAILURE_CLASS, OTHER, CancellationRequest
+from forwarder.reservation.submission import CONFLICTING_BODY, Submission
 from forwarder.store.submissions.port import (
     UNCHECKED,
     Arrival,

@@ -20,11 +20,17 @@ from sqlalchemy import func, select
 from forwarder.operate.deployment import topic_copy
 from forwarder.operate.deployment.recovery import LeasesInForce, Recovery
 from forwarder.process.clock import SystemClock
-from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
-from forwarder.reservation.duplicates import NaturalKey
-from forwarder.reservation.outcome import Cancelled, CancelOutcome, Deferred, Rejected, Status
+from forwarder.reservation.outcome import (
+    CancellationRequest,
+    CancellationStatus,
+    Cancelled,
+    CancelOutcome,
+    Deferred,
+    Rejected,
+    Status,
+)
 from forwarder.reservation.problems.catalogue import CANCELLATION_REFUSED
-from forwarder.reservation.submission import Submission
+from forwarder.reservation.submission import NaturalKey, Submission
 from forwarder.store.database import Database
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import Overview

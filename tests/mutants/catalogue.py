@@ -35,7 +35,7 @@ _RUN: Final = "forwarder/worker/push/run.py"
 _PUSHER: Final = "forwarder/worker/push/pusher.py"
 _OUTCOMES: Final = "forwarder/pms/http/outcomes.py"
 _ACCOUNTS: Final = "forwarder/operate/tenants/accounts.py"
-_DUPLICATES: Final = "forwarder/reservation/duplicates.py"
+_DUPLICATES: Final = "forwarder/reservation/submission.py"
 _RECOVER: Final = "forwarder/operate/deployment/recovery.py"
 _TOPIC_COPY: Final = "forwarder/operate/deployment/topic_copy.py"
 _WATCH: Final = "forwarder/worker/lease.py"
@@ -186,7 +186,7 @@ MUTANTS: Final = (
     Mutant(
         "reference-in-capitals",
         "A reference that the PMS keeps in capitals is not recognised.",
-        "forwarder/reservation/submission.py",
+        "forwarder/reservation/booking.py",
         "plain = text.casefold()",
         "plain = text",
         ("NextReplies", "Keeps"),
@@ -194,7 +194,7 @@ MUTANTS: Final = (
     Mutant(
         "reference-that-is-cut",
         "A reference of which the PMS keeps the first characters only is not recognised.",
-        "forwarder/reservation/submission.py",
+        "forwarder/reservation/booking.py",
         "    return found == wanted or (len(found) >= _KNOWN_BY and wanted.startswith(found))",
         "    return found == wanted",
         ("NextReplies", "Keeps"),

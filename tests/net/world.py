@@ -16,7 +16,7 @@ import httpx
 
 from forwarder.http.messages import Admission
 from forwarder.http.server import HttpApp
-from forwarder.ingress.parts import IngressParts, IngressSettings
+from forwarder.ingress.message import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.operate.deployment.recovery import Recovery
 from forwarder.operate.submissions.settle import Repair

@@ -18,10 +18,8 @@ from forwarder.notifier.posting import TEST_EVENT, body_of, decode_event
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.query.routes import untaken_status, write_page, write_status
-from forwarder.reservation.cancellation import CancellationStatus
-from forwarder.reservation.checks.fields import Reading
-from forwarder.reservation.checks.plausibility import plausibility
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.checks.fields import Reading, plausibility
+from forwarder.reservation.outcome import CancellationStatus, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import BookingEngineRequest
 from forwarder.reservation.submission import RequestIds

@@ -7,14 +7,19 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 
 from forwarder.ingress.message import canonical_form, published_form
-from forwarder.reservation.cancellation import Cancellation, CancellationStatus
-from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, NaturalKey, contents_of
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import Cancellation, CancellationStatus, Status
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 from forwarder.reservation.record import SubmissionState, compose_record, record_id_of
 from forwarder.reservation.request import BookingEngineRequest, Operation
-from forwarder.reservation.submission import RequestIds, Submission, fingerprint
+from forwarder.reservation.submission import (
+    DEFAULT_WINDOW_SECONDS,
+    NaturalKey,
+    RequestIds,
+    Submission,
+    contents_of,
+    fingerprint,
+)
 from tools.contracts.written import written
 
 ACCOUNT_ID: Final = "seaside-generic"
@@ -56,7 +61,7 @@ def submission(operation: Operation = "booking-engine") -> Submission:
     request = BookingEngineRequest.model_validate_json(to_json(BOOKING_ENGINE))
     body, ids = published_form(request, None), RequestIds(b"an example alone")
     natural = NaturalKey(
-        ids.content_key(ACCOUNT_ID, "natural-key", contents_of(operation, request, b"{}", b"").booking),
+        ids.content_key(ACCOUNT_ID, "natural-key", contents_of(operation, request, b"{}", b"")[0]),
         None,
         DEFAULT_WINDOW_SECONDS,
         keyed=True,

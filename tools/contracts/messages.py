@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import CancellationRequest, CancellationStatus, Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent, result_data
 from forwarder.topics.codec import (
     MessageSigner,

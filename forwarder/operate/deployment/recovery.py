@@ -29,9 +29,8 @@ from forwarder.pms.registry import registered
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import Blame, Fault, Where, by_halves
 from forwarder.process.loops import cancel_all
-from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.evidence import NOTHING_SENT, read_target
-from forwarder.reservation.outcome import Confirmed, InDoubt, Status
+from forwarder.reservation.outcome import CancellationRequest, Confirmed, InDoubt, Status
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.record import ResultEvent
 from forwarder.store.audit import AuditResult

@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from forwarder.operate.output import Failed
 from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
-from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import CancellationRequest, Status
 from forwarder.reservation.submission import Submission
 from forwarder.topics.codec import decode_cancellation, decode_submission
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics, headers_as_text, headers_from_text, read_to_end

@@ -19,9 +19,8 @@ from forwarder.oversight.audit import OUTAGES, Audit
 from forwarder.pms.registry import takes_cancellations
 from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import Stop
-from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest, CancellationStatus
 from forwarder.reservation.checks.card_numbers import mask
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import MAX_REASON, CancellationRequest, CancellationStatus, Status
 from forwarder.store.lists.port import SubmissionQuery, SubmissionSummary
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.topics.codec import MessageSigner, encode_cancellation

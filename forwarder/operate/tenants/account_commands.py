@@ -16,8 +16,7 @@ from forwarder.operate.command import commands, credential_from, open_deployment
 from forwarder.operate.output import Grid, Shown, WrongUsage, fields_of, listed, picked
 from forwarder.operate.tenants import accounts
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
-from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
-from forwarder.reservation.submission import SHADOW_MARK
+from forwarder.reservation.submission import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS, SHADOW_MARK
 from forwarder.store.deployment import BacklogReader
 from forwarder.store.lists.port import AccountWork
 from forwarder.tenancy.port import SIMILAR, Account

@@ -25,7 +25,7 @@ from forwarder.pms.port import SEARCH_UNPROVEN, SYSTEM_TLS, BadOptions, ClientTl
 from forwarder.pms.registry import check_options
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.checks.plausibility import CHECKS
+from forwarder.reservation.checks.fields import CHECKS
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred
 from forwarder.tenancy.port import SIMILAR, Account, CannotOpen, NotKnown, Sealer, Similar, Unsealer
 from forwarder.tenancy.sealing import of_client_key, of_credential, with_credential

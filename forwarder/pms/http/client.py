@@ -32,7 +32,7 @@ from forwarder.pms.http.response import (
 )
 from forwarder.pms.port import UNPACED, Pace
 from forwarder.process.clock import Clock
-from forwarder.reservation.value import value
+from forwarder.reservation.fast import value
 
 _PORTS: Final = {"http": 80, "https": 443}
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -32,8 +32,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from forwarder.http.parameters import MAX_RETRY_AFTER, charset_of, read_retry_after
 from forwarder.pms.responses import shortened
+from forwarder.reservation.fast import read_json, value
 from forwarder.reservation.parsing import http_date, moment, number, whole_number
-from forwarder.reservation.value import read_json, value
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Names and values as they are sent."""

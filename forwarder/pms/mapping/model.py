@@ -18,8 +18,8 @@ from forwarder.pms.mapping.access import Auth
 from forwarder.pms.mapping.document import DocumentFault, load_document
 from forwarder.pms.mapping.operations import Cancel, Confirm, Create, Find, Operation, Show
 from forwarder.pms.mapping.values import JsonPath, nearest, nonsense
+from forwarder.reservation.booking import AS_IT_IS
 from forwarder.reservation.evidence import KEY_SECONDS
-from forwarder.reservation.submission import AS_IT_IS
 
 # --- evidence ---
 

@@ -1,15 +1,17 @@
-"""The faults of single values in a document, in our own words, each with its JSON Pointer; and the known name that a misspelt one
-probably means. Pure.
+"""The faults of single values in a document, in our own words, each with its JSON Pointer; unknown names, and the known one that a
+misspelt one probably means. Pure.
 
 No fault ever quotes the value at fault: it may be a card number.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, lru_cache
+from itertools import islice
+from typing import Any, Final, NamedTuple, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from forwarder.reservation.problems.problem import Fault, pointer_to
@@ -32,12 +34,12 @@ def field_faults(error: ValidationError, skipped_steps: int = 0) -> Mapping[str,
     by_pointer: dict[str, list[ErrorDetails]] = {}
     for detail in details[:MAX_FAULTS]:
         # A string-or-number field reports each branch of its union as one more, last step: not a step of the document.
-        steps = [each for each in detail["loc"][skipped_steps:] if not _BRANCH.match(str(each))]
+        branch = r"(?:constrained-)?(?:str|int|float)\Z|function-after\["
+        steps = [each for each in detail["loc"][skipped_steps:] if not re.match(branch, str(each))]
         by_pointer.setdefault(pointer_to(*steps), []).append(detail)
     return {pointer: _fault(pointer, branches) for pointer, branches in by_pointer.items()}
 
 
-_BRANCH: Final = re.compile(r"(?:constrained-)?(?:str|int|float)\Z|function-after\[")
 _WRONG_TYPES = {
     "string_type": "a string",
     "int_type": "a whole number",
@@ -53,8 +55,7 @@ def _fault(pointer: str, branches: list[ErrorDetails]) -> Fault:
         if detail["type"] not in _WRONG_TYPES:
             return Fault(pointer, *_in_our_words(detail))
     types = {detail["type"] for detail in branches}
-    if "float_type" in types:
-        types.discard("int_type")
+    types -= {"int_type"} if "float_type" in types else set()
     expected = " or ".join(words for name, words in _WRONG_TYPES.items() if name in types)
     return Fault(pointer, "wrong_type", f"must be {expected}")
 
@@ -87,16 +88,14 @@ def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
         case "date_type" | "date_parsing" | "date_from_datetime_parsing":
             return "invalid_date", "must be a date that exists, written YYYY-MM-DD"
         case "literal_error" if detail["loc"][-1] == "country":
-            return "invalid_value", _COUNTRY
+            codes = "the ISO 3166-1 alpha-2 codes that this service accepts, such as ES: see /docs#Address"
+            return "invalid_value", f"must be one of {codes}"
         case "literal_error":
             return "invalid_value", f"must be {context['expected']}"
         case "string_pattern_mismatch":
             return "invalid_value", _REQUIRED_SHAPES[context["pattern"]]
         case kind:
             return _out_of_bounds(kind, context) or (kind, detail["msg"])
-
-
-_COUNTRY: Final = "must be one of the ISO 3166-1 alpha-2 codes that this service accepts, such as ES: see /docs#Address"
 
 
 def _out_of_bounds(kind: str, context: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -113,7 +112,56 @@ def _out_of_bounds(kind: str, context: Mapping[str, Any]) -> tuple[str, str] | N
             return None
 
 
-# --- misspelt names ---
+# --- unknown and misspelt names ---
+
+
+class UnknownField(NamedTuple):
+    """An unknown name in a request, which is dropped. `place`: JSON Pointer of its object; `known`: that object's fields."""
+
+    place: str
+    name: str
+    known: Collection[str]
+
+
+def unknown_fields(model: type[BaseModel], document: Any, place: str = "") -> Sequence[UnknownField]:
+    """The unknown fields in a `document`, which is at `place` and may be wrong in any way; at most 20 of them."""
+    return tuple(islice(_unknown(model, document, place), 20))
+
+
+def _unknown(model: type[BaseModel], document: Any, place: str) -> Iterator[UnknownField]:
+    fields = _fields(model)
+    for name, value in document.items() if isinstance(document, dict) else ():
+        if name not in fields:
+            yield UnknownField(place, name, fields.keys())
+        elif (part := fields[name]) is not None:
+            yield from _unknown(part, value, f"{place}/{name}")
+
+
+@cache
+def _fields(model: type[BaseModel]) -> Mapping[str, type[BaseModel] | None]:
+    """The fields of an object by the names that callers know, each with the model of the object that it holds, if it holds one."""
+    found: dict[str, type[BaseModel] | None] = {}
+    for name, field in model.model_fields.items():
+        parts = (field.annotation, *get_args(field.annotation))
+        models = (part for part in parts if isinstance(part, type) and issubclass(part, BaseModel))
+        found[field.alias or name] = next(models, None)
+    return found
+
+
+def hinted(faults: Mapping[str, Fault], unknown: Sequence[UnknownField]) -> list[Fault]:
+    """`faults`, with the field that was probably meant where a required one is missing or an unknown one is refused."""
+    found = []
+    for fault in faults.values():
+        detail, (place, _, name) = fault.detail, fault.pointer.rpartition("/")
+        there = [each for each in unknown if each.place == place]
+        if fault.code == "required" and (sent := [each.name for each in there if nearest(each.name, (name,))]):
+            detail = f"is required; you sent {sent[0]}: did you mean {name}?"
+        elif fault.code == "unknown_field":
+            meant = [field for each in there if each.name == name and (field := nearest(name, each.known))]
+            detail = f"{detail}; did you mean {meant[0]}?" if meant else detail
+        found.append(replace(fault, detail=detail))
+    return found
+
 
 _MIN_LETTERS: Final = 4
 _MAX_NAME: Final = 32  # no name of ours is longer

@@ -1,30 +1,42 @@
-"""Parses a body as a request, or an item of a bulk as one, or reports all its faults. Pure.
+"""Parses a body as a request, or an item of a bulk as one, or reports all its faults: of values, between fields, and of well-formed
+requests that make no sense (an arrival long past, more adults and children than guests, an impossible time, a guest of the
+booking-engine operation without a name), which are checked when a request arrives, unless its account skips the check. Pure.
 
 No fault ever quotes the value at fault: it may be a card number.
 """
 
 import codecs
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
-from functools import cache
-from itertools import islice
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
+from types import SimpleNamespace
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import from_json
 
-from forwarder.reservation.checks.faults import MalformedJson, field_faults, nearest
-from forwarder.reservation.checks.plausibility import Plausibility
+from forwarder.reservation.checks.faults import MalformedJson, UnknownField, field_faults, hinted, unknown_fields
+from forwarder.reservation.fast import (
+    AnyRequest,
+    Usual,
+    decoded,
+    form_decoder,
+    is_usual,
+    max_names,
+    read_usual,
+    with_price,
+)
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     CURRENCY_DECIMALS,
     INEXACT,
     MAX_BODY_BYTES,
     MAX_DECIMALS,
+    MAX_GUESTS,
     MAX_NIGHTS,
     MODELS,
     PRINTABLE,
@@ -36,18 +48,117 @@ from forwarder.reservation.request import (
     whole,
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
-from forwarder.reservation.usual import AnyRequest, Usual, decoded, form_decoder, is_usual, read_usual, with_price
-from forwarder.reservation.value import max_names
 
 M = TypeVar("M", bound=BaseModel)
 
 
-class UnknownField(NamedTuple):
-    """An unknown name in a request, which is dropped. `place`: JSON Pointer of its object; `known`: that object's fields."""
+# --- plausibility ---
 
-    place: str
-    name: str
-    known: Collection[str]
+PAST_ARRIVAL: Final = "past-arrival"
+GUEST_COUNTS: Final = "guest-counts"
+CLOCK_TIMES: Final = "clock-times"
+GUEST_NAME: Final = "guest-name"
+CARD_LIKE_IDS: Final = "card-like-ids"
+"""For a PMS whose identifiers happen to look like card numbers; checked by `CardTextCheck` of the ingress."""
+
+CHECKS: Final = (PAST_ARRIVAL, GUEST_COUNTS, CLOCK_TIMES, GUEST_NAME, CARD_LIKE_IDS)
+"""The names of the checks that an account can skip."""
+
+
+class Plausibility(NamedTuple):
+    """The checks of one request. `earliest_arrival`: the day before the earliest date on Earth; None if any day is accepted.
+    `skipped`: the names of the checks that its account skips."""
+
+    earliest_arrival: date | None
+    skipped: Collection[str] = ()
+
+    def faults(self, request: AnyRequest) -> list[Fault]:
+        return list(self._faults(request, None if isinstance(request, GeneralRequest) else request.guest))
+
+    def faults_in(self, operation: Operation, document: object) -> list[Fault]:
+        """The faults of a document that may be invalid in any way, as far as its values can be checked."""
+        if not isinstance(document, dict):
+            return []
+        said = SimpleNamespace(arrival_date=_date(document.get("arrivalDate")))
+        for name in ("number_of_guests", "number_of_adults", "number_of_children"):
+            number = whole(document.get(to_camel(name)))
+            setattr(said, name, number if type(number) is int and 0 <= number <= MAX_GUESTS else None)
+        for name in ("arrival_estimated_time", "departure_estimated_time"):
+            time = whole(document.get(to_camel(name)))
+            setattr(said, name, time if type(time) in {str, int, float} else None)
+        names: Any = document.get("guest")
+        if not isinstance(names, dict):  # a missing or null guest is refused for that
+            names = {"name": names or "?"}
+        guest = SimpleNamespace(**{to_snake(name): names.get(name) for name in ("name", "firstName", "lastName")})
+        return list(self._faults(said, None if operation == "general" else guest))
+
+    def _faults(self, said: Any, guest: Any) -> Iterator[Fault]:
+        """`said`: the request, or its values, None for one that is missing or of another type. `guest`: None where every name is
+        optional."""
+        if self.earliest_arrival and said.arrival_date and said.arrival_date < self.earliest_arrival:
+            yield Fault("/arrivalDate", "arrival_in_the_past", "must be no earlier than yesterday")
+        guests, party = said.number_of_guests, (said.number_of_adults or 0) + (said.number_of_children or 0)
+        if guests and party > guests and GUEST_COUNTS not in self.skipped:
+            right = "must be at least numberOfAdults and numberOfChildren together"
+            yield Fault("/numberOfGuests", "fewer_than_adults_and_children", right)
+        # A name that is not a text is refused for its type.
+        names = () if guest is None else (guest.name, guest.first_name, guest.last_name)
+        named = any(each is not None and (not isinstance(each, str) or each.strip()) for each in names)
+        if names and not named and GUEST_NAME not in self.skipped:
+            right = "must be there and not be empty, unless firstName or lastName is"
+            yield Fault("/guest/name", "guest_without_name", right)
+        if CLOCK_TIMES not in self.skipped:
+            for end, time in (("arrival", said.arrival_estimated_time), ("departure", said.departure_estimated_time)):
+                if time is not None and not is_possible(time):
+                    right = "must be a time that a clock shows, such as 15:30, or words"
+                    yield Fault(f"/{end}EstimatedTime", "impossible_time", right)
+
+
+def plausibility(now: datetime, skipped: Collection[str] = ()) -> Plausibility:
+    """The checks of a request that arrives at `now`, in UTC. A guest who arrives after midnight books for the day before; the last
+    time zone with today's date is 12 hours behind UTC."""
+    earliest = None if PAST_ARRIVAL in skipped else (now - timedelta(days=1, hours=12)).date()
+    return Plausibility(earliest, skipped)
+
+
+_DAY: Final = 24
+_SIXTY: Final = 60
+_USUAL_TIME = re.compile(r"(?:[01][0-9]|2[0-3]):[0-5][0-9]")
+# Common notations of times. At most nine digits: longer numbers are no times. Blanks are possessive, so that the time is linear.
+_CLOCK_TIME = re.compile(
+    r"\s*+(\d{1,9})\s*+[:.h]\s*+(\d{1,9})(?:\s*+[:.]\s*+(\d\d)(?:[.,]\d+)?)?\s*+"
+    r"(?:([ap])\.?m?\.?)?\s*+h?(?:z|[+-]\d\d:?\d\d)?\s*+",
+    re.ASCII | re.IGNORECASE,
+)
+_HOUR = re.compile(r"\s*(\d{1,9})\s*(?:([ap])\.?m\.?|h)\s*", re.ASCII | re.IGNORECASE)
+_DIGITS = re.compile(r"\s*(-?)(\d{1,4})\s*", re.ASCII)
+
+
+def is_possible(time: str | float) -> bool:
+    """Whether `time` is possible on a clock. Digits alone, also as a number, are an hour (15), or hours and minutes (1530);
+    five or more digits, and words, are not checked."""
+    if isinstance(time, float):
+        return 0 <= time <= _DAY  # a part of an hour: 15.5
+    text = str(time)
+    if _USUAL_TIME.fullmatch(text):
+        return True
+    if digits := _DIGITS.fullmatch(text):
+        hours, minutes = divmod(int(digits[2]), 100) if len(digits[2]) > len("24") else (int(digits[2]), 0)
+        return not digits[1] and _shows(hours, minutes)
+    if hour := _HOUR.fullmatch(text):
+        return _shows(int(hour[1]), half=hour[2])
+    if clock := _CLOCK_TIME.fullmatch(text):
+        return _shows(int(clock[1]), int(clock[2]), int(clock[3] or 0), half=clock[4])
+    return True
+
+
+def _shows(hours: int, minutes: int = 0, seconds: int = 0, *, half: str | None = None) -> bool:
+    if (hours, minutes, seconds) == (_DAY, 0, 0) and not half:
+        return True
+    return (2 * hours <= _DAY if half else hours < _DAY) and minutes < _SIXTY and seconds < _SIXTY
+
+
+# --- a request ---
 
 
 class Reading(NamedTuple):
@@ -69,10 +180,10 @@ def read_request(operation: Operation, body: bytes, check: Plausibility | None =
     try:
         request = read_exactly(read_json, model.model_validate, body)
     except ValidationError as error:
-        return _faults(operation, error, body, check)
+        _refuse_nothing(body)
+        return _all_faults(operation, field_faults(error), from_json(body), check)
     skipped = refuse_hidden(body, fields_given(request))
-    unknown = unknown_fields(model, from_json(body)) if skipped else ()
-    return checked(request, unknown, check)
+    return checked(request, unknown_fields(model, from_json(body)) if skipped else (), check)
 
 
 T = TypeVar("T")
@@ -91,16 +202,13 @@ def read_exactly(read_json: Callable[[bytes], T], read_parsed: Callable[[Any], T
     return read_parsed(json.loads(body, parse_float=_exact, parse_int=_exact))
 
 
-_BEYOND_ALL_BOUNDS: Final = 2**64
-
-
 def _exact(text: str) -> int | float:
     """The number in `text`, exact if it is whole and within all bounds; else the nearest float."""
-    nearest = float(text)
+    nearest, beyond_all_bounds = float(text), 2**64
     if not nearest:  # its exponent may be beyond those of a Decimal
         return 0
-    if abs(nearest) >= _BEYOND_ALL_BOUNDS:
-        return -_BEYOND_ALL_BOUNDS if nearest < 0 else _BEYOND_ALL_BOUNDS
+    if abs(nearest) >= beyond_all_bounds:
+        return -beyond_all_bounds if nearest < 0 else beyond_all_bounds
     exact = Decimal(text)
     return int(exact) if exact == exact.to_integral_value() else nearest
 
@@ -113,34 +221,6 @@ def refuse_hidden(body: bytes, given: int) -> bool:
     refuse_what_is_no_number(body)
     refuse_names_given_twice(body)
     return True
-
-
-_MAX_UNKNOWN: Final = 20
-
-
-def unknown_fields(model: type[BaseModel], document: Any, place: str = "") -> Sequence[UnknownField]:
-    """The unknown fields in a `document`, which is at `place` and may be wrong in any way; at most `_MAX_UNKNOWN` of them."""
-    return tuple(islice(_unknown(model, document, place), _MAX_UNKNOWN)) if isinstance(document, dict) else ()
-
-
-def _unknown(model: type[BaseModel], document: Mapping[str, Any], place: str) -> Iterator[UnknownField]:
-    fields = _fields(model)
-    for name, value in document.items():
-        if name not in fields:
-            yield UnknownField(place, name, fields.keys())
-        elif (part := fields[name]) is not None and isinstance(value, dict):
-            yield from _unknown(part, value, f"{place}/{name}")
-
-
-@cache
-def _fields(model: type[BaseModel]) -> Mapping[str, type[BaseModel] | None]:
-    """The fields of an object by the names that callers know, each with the model of the object that it holds, if it holds one."""
-    found: dict[str, type[BaseModel] | None] = {}
-    for name, field in model.model_fields.items():
-        parts = (field.annotation, *get_args(field.annotation))
-        models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
-        found[field.alias or name] = models[0] if models else None
-    return found
 
 
 def checked(request: AnyRequest, unknown: Sequence[UnknownField], check: Plausibility | None) -> Reading | list[Fault]:
@@ -201,33 +281,13 @@ def _refuse_nothing(body: bytes) -> None:
         raise MalformedJson("it begins with a byte order mark; leave that out")
 
 
-def _faults(operation: Operation, error: ValidationError, body: bytes, check: Plausibility | None) -> list[Fault]:
-    _refuse_nothing(body)
-    return _all_faults(operation, field_faults(error), from_json(body), check)
-
-
 def _all_faults(
     operation: Operation, by_pointer: Mapping[str, Fault], document: Any, check: Plausibility | None, place: str = ""
 ) -> list[Fault]:
     """The faults of single values and those between them, of a document that is at `place`."""
-    crossed = [replace(each, pointer=place + each.pointer) for each in cross_faults(operation, document, check)]
+    crossed = [replace(each, pointer=place + each.pointer) for each in _cross_faults(operation, document, check)]
     faults = hinted(by_pointer, unknown_fields(MODELS[operation], document, place))
     return [*faults, *(fault for fault in crossed if fault.pointer not in by_pointer)]
-
-
-def hinted(faults: Mapping[str, Fault], unknown: Sequence[UnknownField]) -> list[Fault]:
-    """`faults`, with the field that was probably meant where a required one is missing or an unknown one is refused."""
-    found = []
-    for fault in faults.values():
-        detail, (place, _, name) = fault.detail, fault.pointer.rpartition("/")
-        there = [each for each in unknown if each.place == place]
-        if fault.code == "required" and (sent := [each.name for each in there if nearest(each.name, (name,))]):
-            detail = f"is required; you sent {sent[0]}: did you mean {name}?"
-        elif fault.code == "unknown_field":
-            meant = [field for each in there if each.name == name and (field := nearest(name, each.known))]
-            detail = f"{detail}; did you mean {meant[0]}?" if meant else detail
-        found.append(replace(fault, detail=detail))
-    return found
 
 
 def _date_faults(arrival: date, departure: date) -> list[Fault]:
@@ -249,22 +309,25 @@ _SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(C
 """The smallest amount of a currency with that many decimals."""
 
 
-def cross_faults(operation: Operation, document: Any, check: Plausibility | None) -> Iterator[Fault]:
+def _cross_faults(operation: Operation, document: Any, check: Plausibility | None) -> Iterator[Fault]:
     """The rules between fields, and those of `check`, as far as the values of a document that may be wrong allow."""
     if not isinstance(document, dict):
         return
-    try:
-        arrival = date.fromisoformat(document["arrivalDate"])
-        departure = date.fromisoformat(document["departureDate"])
-    except (KeyError, TypeError, ValueError):
-        pass
-    else:
+    arrival, departure = _date(document.get("arrivalDate")), _date(document.get("departureDate"))
+    if arrival and departure:
         yield from _date_faults(arrival, departure)
     currency = document.get("currency")
     if isinstance(currency, str) and currency:
         yield from _currency_faults(currency.upper())
     if check:
         yield from check.faults_in(operation, document)
+
+
+def _date(value: object) -> date | None:
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
 
 
 # --- an item of a bulk ---
@@ -329,22 +392,19 @@ class ItemReading(NamedTuple):
 def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | list[Fault]:
     """The item in `text`, or all its faults, each with its JSON Pointer into the item; then including the faults that `check`
     finds. Raises `MalformedJson`."""
+    item: BulkItem
+    unknown: Sequence[UnknownField] = ()
     usual = decoded(_USUAL, text)
     if usual is not None and is_usual(usual.reservation, max_names(text) - usual.names):
-        return _checked_item(usual, (), check)
-    try:
-        # Bypasses the adapter's `validate_json`, a mere wrapper.
-        item = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
-    except ValidationError as error:
-        return _item_faults(error, text, check)
-    skipped = refuse_hidden(text, len(item.model_fields_set) + fields_given(item.reservation))
-    unknown = unknown_fields(type(item.reservation), from_json(text)["reservation"]) if skipped else ()
-    return _checked_item(item, unknown, check)
-
-
-def _checked_item(
-    item: BulkItem, unknown: Sequence[UnknownField], check: Plausibility | None
-) -> ItemReading | list[Fault]:
+        item = usual
+    else:
+        try:
+            # Bypasses the adapter's `validate_json`, a mere wrapper.
+            item = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
+        except ValidationError as error:
+            return _item_faults(error, text, check)
+        skipped = refuse_hidden(text, len(item.model_fields_set) + fields_given(item.reservation))
+        unknown = unknown_fields(type(item.reservation), from_json(text)["reservation"]) if skipped else ()
     read = checked(item.reservation, unknown, check)
     if isinstance(read, list):
         return [replace(fault, pointer=RESERVATION + fault.pointer) for fault in read]

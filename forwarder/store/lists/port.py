@@ -14,9 +14,8 @@ from datetime import date, datetime, timedelta
 from math import inf
 from typing import Any, Final, Literal, NamedTuple
 
-from forwarder.reservation.cancellation import Cancellation
 from forwarder.reservation.evidence import NOTHING_SENT, Evidence
-from forwarder.reservation.outcome import LISTED_STATUSES, Status
+from forwarder.reservation.outcome import LISTED_STATUSES, Cancellation, Status
 from forwarder.store.submissions.port import Attempt
 
 

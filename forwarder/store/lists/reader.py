@@ -9,11 +9,10 @@ from pydantic_core import from_json, to_json
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
-from forwarder.reservation.cancellation import Cancellation, cancellation_status
-from forwarder.reservation.duplicates import MAX_SIMILAR
 from forwarder.reservation.evidence import read_evidence
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import Cancellation, Status, cancellation_status
 from forwarder.reservation.record import SubmissionState, compose_record
+from forwarder.reservation.submission import MAX_SIMILAR
 from forwarder.store.batches import BATCH, batch_of, key_batch, same_key
 from forwarder.store.database import Database, Lookup
 from forwarder.store.lists import statements

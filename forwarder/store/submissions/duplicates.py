@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forwarder.process.clock import iso
-from forwarder.reservation.duplicates import MAX_SIMILAR, Earlier, NaturalKey
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.submission import MAX_SIMILAR, Earlier, NaturalKey
 from forwarder.store.batches import BATCH, Execute, as_batch, batch_of, in_batch, key_batch, of_each, same_key
 from forwarder.store.sql import ONE, DialectName, columns_of
 from forwarder.store.submissions import cancellations

@@ -16,9 +16,18 @@ from typing import Any, Final
 from msgspec import Struct
 
 from forwarder.process.clock import iso
-from forwarder.reservation.cancellation import Cancellation, CancellationRequest, cancellation_status
 from forwarder.reservation.evidence import NOTHING_SENT, Evidence
-from forwarder.reservation.outcome import FAILURE_CLASS, AnyOutcome, Confirmed, Status, describe
+from forwarder.reservation.fast import value
+from forwarder.reservation.outcome import (
+    FAILURE_CLASS,
+    AnyOutcome,
+    Cancellation,
+    CancellationRequest,
+    Confirmed,
+    Status,
+    cancellation_status,
+    describe,
+)
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import (
     MAX_DETAIL,
@@ -37,7 +46,6 @@ from forwarder.reservation.record import (
 )
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.reservation.value import value
 
 
 class StoreUnavailable(Exception):

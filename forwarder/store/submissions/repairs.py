@@ -11,8 +11,8 @@ from sqlalchemy.exc import NoResultFound
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
-from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.duplicates import NaturalKey
+from forwarder.reservation.outcome import CancellationRequest
+from forwarder.reservation.submission import NaturalKey
 from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_batch, same_key
 from forwarder.store.database import Database
 from forwarder.store.sql import ZERO, Moment, columns_of, insert_into, literal

@@ -11,11 +11,10 @@ from sqlalchemy import Row
 
 from forwarder.process.clock import iso
 from forwarder.process.containment import Fault
-from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.evidence import NOTHING_SENT, UNKNOWN_TARGET, Came, Evidence, Push, read_evidence
 from forwarder.reservation.outcome import INTERNAL_ERROR, Status
 from forwarder.reservation.request import SealedCard
-from forwarder.reservation.submission import Submission
+from forwarder.reservation.submission import NaturalKey, Submission
 from forwarder.store.batches import batch_with_texts
 from forwarder.store.sql import DialectName
 from forwarder.store.submissions.port import Arrival, Attempt, Ended, NotedCancellation, PmsReservation, Postponed, Work

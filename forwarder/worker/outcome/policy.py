@@ -28,7 +28,6 @@ from typing import Final, assert_never
 from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.process.clock import iso
 from forwarder.process.containment import Fault
-from forwarder.reservation.cancellation import cancellation_failed
 from forwarder.reservation.evidence import Came, LookUp, Park, SendAgain, read_target
 from forwarder.reservation.outcome import (
     INTERNAL_ERROR,
@@ -40,6 +39,7 @@ from forwarder.reservation.outcome import (
     Outcome,
     Rejected,
     Status,
+    cancellation_failed,
 )
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem

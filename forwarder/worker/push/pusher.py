@@ -13,9 +13,8 @@ from forwarder.pms.port import BadOptions, Capabilities, Pace, Pms, PmsDirectory
 from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.booking import Booking, apply_rules, booking_without_card
-from forwarder.reservation.cancellation import not_supported
 from forwarder.reservation.evidence import ANOTHER_PMS, Facts, LookUp, SendAgain, Target
-from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
+from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status, not_supported
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.store.submissions.port import PmsReservation, StoreUnavailable, Work, with_attempt

@@ -40,6 +40,7 @@ from forwarder.reservation.evidence import (
     Target,
     next_step,
 )
+from forwarder.reservation.fast import value
 from forwarder.reservation.outcome import (
     Absent,
     AnyOutcome,
@@ -54,7 +55,6 @@ from forwarder.reservation.outcome import (
     Status,
 )
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.value import value
 from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work, with_attempt
 from forwarder.tenancy.port import Account
 

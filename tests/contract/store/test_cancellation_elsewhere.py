@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.outcome import CancellationRequest
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.codec import decode_cancellation, encode_cancellation
 from forwarder.topics.port import ConsumedMessage, Message, Topics

@@ -11,9 +11,8 @@ from pydantic_core import from_json
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
-from forwarder.reservation.duplicates import NaturalKey
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import CancellationRequest, CancellationStatus, Status
+from forwarder.reservation.submission import NaturalKey
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import CancellationArrival, NotedCancellation, NotedOn, PmsReservation, Work

@@ -11,10 +11,8 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.duplicates import NaturalKey
-from forwarder.reservation.outcome import Status
-from forwarder.reservation.submission import Submission
+from forwarder.reservation.outcome import CancellationRequest, Status
+from forwarder.reservation.submission import NaturalKey, Submission
 from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import Arrival, CancellationArrival, Duplicate, Work

@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import CancellationRequest, Status
 from forwarder.store.engine import identity_of, open_engine
 from forwarder.store.submissions.port import CancellationArrival, Work
 from forwarder.store.submissions.recorder import Recorder

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.operate.guests import MIN_DAYS, Purge, TooRecent
 from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
-from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.submission import NaturalKey
 from forwarder.store.lists.overview import Overview
 from forwarder.store.retention import Purger
 from forwarder.store.submissions.port import Duplicate, Work

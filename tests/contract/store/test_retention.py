@@ -19,11 +19,10 @@ from forwarder.notifier.posting import body_of
 from forwarder.operate.guests import GuestQuery, Guests
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
-from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.evidence import Target, read_evidence
-from forwarder.reservation.outcome import Rejected, Status
+from forwarder.reservation.outcome import CancellationRequest, Rejected, Status
 from forwarder.reservation.problems.catalogue import PMS_REFUSED
+from forwarder.reservation.submission import NaturalKey
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.deployment import AuditTrail

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
-from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS
+from forwarder.reservation.submission import DEFAULT_WINDOW_SECONDS
 from tests.journey.specification.client import ReservationService
 from tests.journey.specification.losing_proxy import LosingProxy, losing_proxy
 from tests.support.backends import only

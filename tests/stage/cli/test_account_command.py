@@ -16,7 +16,7 @@ import pytest
 
 from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
-from forwarder.reservation.checks.plausibility import CHECKS
+from forwarder.reservation.checks.fields import CHECKS
 from forwarder.reservation.evidence import ANOTHER_PMS
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Account

@@ -28,10 +28,9 @@ from forwarder.pms.directory import open_directory
 from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import bind
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Confirmed, Status
 from forwarder.reservation.request import SealedCard
-from forwarder.reservation.submission import RequestIds
+from forwarder.reservation.submission import NaturalKey, RequestIds
 from forwarder.settings import Settings
 from forwarder.settings.environment import Environment
 from forwarder.settings.reading import settings_of

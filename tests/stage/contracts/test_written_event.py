@@ -4,8 +4,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from forwarder.reservation.cancellation import Cancellation, CancellationStatus
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import Cancellation, CancellationStatus, Status
 from forwarder.reservation.record import ResultEvent, result_data
 from tests.support.cases import for_each
 

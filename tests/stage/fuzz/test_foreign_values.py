@@ -470,7 +470,6 @@ READ_THEIR_OWN: Final = {
     "forwarder/query/routes.py",
     "forwarder/reservation/booking.py",
     "forwarder/reservation/checks/fields.py",
-    "forwarder/reservation/checks/plausibility.py",
     "forwarder/reservation/record.py",
     "forwarder/reservation/submission.py",
     "forwarder/store/lists/overview.py",

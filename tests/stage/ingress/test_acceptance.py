@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.ingress.parts import IngressSettings
+from forwarder.ingress.message import IngressSettings
 from forwarder.observability.metrics import registry
 from forwarder.topics.codec import decode_submission, header
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed

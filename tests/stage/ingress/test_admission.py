@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forwarder.http.messages import Admission
-from forwarder.ingress.parts import IngressSettings
+from forwarder.ingress.message import IngressSettings
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.tenancy.port import ALL_SCOPES, ApiKey
 from tests.support.memory.clock import settle

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.reservation.cancellation import Cancellation, CancellationStatus
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import Cancellation, CancellationStatus, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.topics.codec import decode_cancellation, header, is_cancellation
 from forwarder.topics.port import Message

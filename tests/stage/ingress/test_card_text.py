@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.ingress.parts import IngressSettings
+from forwarder.ingress.message import IngressSettings
 from tests.support.cards import MASKED, NUMBER, SPELLINGS
 from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL, changed

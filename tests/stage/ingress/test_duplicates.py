@@ -11,10 +11,9 @@ import httpx
 import pytest
 from pydantic_core import to_json
 
-from forwarder.ingress.parts import IngressSettings
+from forwarder.ingress.message import IngressSettings
 from forwarder.process.clock import iso
-from forwarder.reservation.cancellation import Cancellation, CancellationStatus
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import Cancellation, CancellationStatus, Status
 from forwarder.store.lists.port import SimilarSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.topics.codec import decode_submission, encode_conflict, encode_duplicate

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.ingress.parts import IngressSettings
+from forwarder.ingress.message import IngressSettings
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, stages
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.ingress.parts import IngressSettings
+from forwarder.ingress.message import IngressSettings
 from forwarder.observability.metrics import WAITING
 from forwarder.reservation.outcome import Status
 from forwarder.topics.port import Message

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 from starlette.datastructures import Headers
 
 from forwarder.assembly.backend import shadows
-from forwarder.ingress.parts import IngressSettings
+from forwarder.ingress.message import IngressSettings
 from forwarder.pms.registry import KINDS, check_options
 from forwarder.process.supervision import bind, own_url
 from forwarder.reservation.outcome import Status

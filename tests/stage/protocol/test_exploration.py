@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import null, true
 
-from forwarder.reservation import duplicates, evidence
-from forwarder.reservation.duplicates import Earlier
+from forwarder.reservation import evidence, submission
 from forwarder.reservation.evidence import NOTHING_SENT, Create
+from forwarder.reservation.submission import Earlier
 from forwarder.store.submissions import cancellations, leases, recorder, rows
 from forwarder.store.tables import reservations
 from forwarder.worker.lease import Lease, LeaseWatch
@@ -150,7 +150,7 @@ MUTANTS: dict[str, tuple[tuple[str, ...], str, Patch]] = {
     "a repeat of what was refused is swallowed": (
         ("refused", "answer to the caller lost"),
         "find",
-        _value(duplicates, "stands", lambda *_: True),
+        _value(submission, "stands", lambda *_: True),
     ),
 }
 

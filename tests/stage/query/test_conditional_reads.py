@@ -8,8 +8,7 @@ import pytest
 from starlette.types import Message
 
 from forwarder.http.messages import NotModified, conditional_response, entity_tag, matches
-from forwarder.reservation.cancellation import Cancellation, CancellationStatus
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import Cancellation, CancellationStatus, Status
 from forwarder.store.submissions.port import Attempt
 from tests.support.stages.contract_stages import accepted, contract_stages
 from tests.support.stages.http_stages import NAMED, OTHER_ACCOUNT, Stages

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_item, read_object, read_request, refuse_names_given_twice
-from forwarder.reservation.value import max_names
+from forwarder.reservation.fast import max_names
+from forwarder.reservation.outcome import CancellationBody
 from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL, changed
 

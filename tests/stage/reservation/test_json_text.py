@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from forwarder.reservation.fast import json_text, read_json
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.value import json_text, read_json
 from tests.support.cases import for_each
 
 

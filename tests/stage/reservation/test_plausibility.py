@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.reservation.checks.fields import read_request
-from forwarder.reservation.checks.plausibility import (
+from forwarder.reservation.checks.fields import (
     CHECKS,
     CLOCK_TIMES,
     GUEST_COUNTS,
@@ -17,6 +16,7 @@ from forwarder.reservation.checks.plausibility import (
     PAST_ARRIVAL,
     is_possible,
     plausibility,
+    read_request,
 )
 from forwarder.reservation.problems.problem import Fault
 from tests.support.cases import for_each

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forwarder.reservation.submission import AS_IT_IS, ReferenceForm, is_reference, names_another
+from forwarder.reservation.booking import AS_IT_IS, ReferenceForm, is_reference, names_another
 from tests.support.cases import for_each
 
 OURS = "rsv_abcdefghijklmnopqrstuvwxyz234567"

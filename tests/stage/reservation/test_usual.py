@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from forwarder.ingress.message import canonical_form, published_form
-from forwarder.reservation import usual
+from forwarder.reservation import fast
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import (
     BookingEngineItem,
@@ -31,10 +31,9 @@ from forwarder.reservation.checks.fields import (
     read_request,
     refuse_hidden,
 )
-from forwarder.reservation.duplicates import contents_of
+from forwarder.reservation.fast import Usual, UsualRequest, form_decoder, is_usual, max_names, read_usual, write_usual
 from forwarder.reservation.request import Address, BookingEngineRequest, Guest, fields_given
-from forwarder.reservation.usual import Usual, UsualRequest, form_decoder, is_usual, read_usual, write_usual
-from forwarder.reservation.value import max_names
+from forwarder.reservation.submission import contents_of
 from tests.support.profile import examples
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, changed
 
@@ -129,7 +128,7 @@ class Later(BookingEngineRequest):
 def test_a_field_that_is_added_or_changed_is_so_in_the_form(fields: dict[str, Any], is_in_form: bool) -> None:
     decoder = form_decoder(Later, UsualRequest)
     body = json.dumps(BOOKING_ENGINE | {"numberOfGuests": 2} | fields).encode()
-    read = usual.decoded(decoder, body)
+    read = fast.decoded(decoder, body)
     assert (read is not None and is_usual(read, max_names(body))) is is_in_form
     if read is not None and is_in_form:
         plain = Later.model_validate_json(body)
@@ -188,7 +187,7 @@ class _Parent(Address):
 )
 def test_a_model_that_msgspec_may_read_otherwise_has_no_form(model: type[BaseModel]) -> None:
     assert form_decoder(model, Usual) is None
-    assert usual.decoded(form_decoder(model, Usual), b"{}") is None
+    assert fast.decoded(form_decoder(model, Usual), b"{}") is None
 
 
 def test_what_nearly_all_send_has_it() -> None:
@@ -229,7 +228,7 @@ def _same_as_pydantic(body: bytes) -> bool:
     assert [each if isinstance(each, list) else (each.rounded, each.request.total_price) for each in of_both[:1]] == [
         each if isinstance(each, list) else (each.rounded, each.request.total_price) for each in of_both[1:]
     ]
-    assert usual.given(read) == json.loads(written)
+    assert fast.given(read) == json.loads(written)
     return True
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_request
+from forwarder.reservation.fast import AnyRequest
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest, Operation
-from forwarder.reservation.usual import AnyRequest
 from tests.support.profile import examples
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from forwarder.reservation.value import value
+from forwarder.reservation.fast import value
 
 
 @value(frozen=True, slots=True)

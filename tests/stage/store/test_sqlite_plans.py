@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.dialects import sqlite
 
-from forwarder.reservation.duplicates import POSSIBLE
+from forwarder.reservation.submission import POSSIBLE
 from forwarder.store.lists.overview import of_transactions
 from forwarder.store.submissions.duplicates import alike_of, look
 from forwarder.store.tables import POSSIBLE_STATUSES

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pydantic_core import from_json, to_json
 
-from forwarder.reservation.cancellation import (
+from forwarder.reservation.outcome import (
     Cancellation,
     CancellationRequest,
     CancellationStatus,
+    Status,
     cancellation_failed,
     cancellation_status,
 )
-from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, result_data
 from forwarder.topics.codec import (
     Undecodable,

@@ -9,11 +9,10 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
-from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent, result_data
 from forwarder.reservation.request import SealedCard
-from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission, fingerprint
+from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, MAX_WINDOW_SECONDS, Submission, fingerprint
 from forwarder.topics.codec import (
     MAX_SUBMISSION_BYTES,
     Undecodable,

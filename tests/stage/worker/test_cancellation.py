@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic_core import from_json
 
-from forwarder.reservation.cancellation import CancellationStatus
-from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
+from forwarder.reservation.outcome import CancellationStatus, Cancelled, Deferred, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.topics.codec import decode_data, header

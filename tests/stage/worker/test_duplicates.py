@@ -10,8 +10,7 @@ from pydantic_core import from_json
 from forwarder.operate.submissions.dead_letters import DeadLetterReader, LetterFilter, LetterState
 from forwarder.operate.submissions.replay import plan_replay
 from forwarder.process.clock import iso
-from forwarder.reservation.duplicates import NaturalKey
-from forwarder.reservation.submission import Submission
+from forwarder.reservation.submission import NaturalKey, Submission
 from forwarder.store.lists.overview import Overview
 from forwarder.topics.codec import CONFLICT, header, replayed
 from tests.support.log.signers import SIGNER

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from forwarder.ingress.parts import IngressSettings
+from forwarder.ingress.message import IngressSettings
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import StoredSubmission
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL

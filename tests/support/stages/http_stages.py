@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from forwarder.http.contract import contract_routes
 from forwarder.http.messages import Admission
 from forwarder.http.server import HttpApp
-from forwarder.ingress.parts import IngressParts, IngressSettings
+from forwarder.ingress.message import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.notifier.api import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks
@@ -21,8 +21,7 @@ from forwarder.oversight.audit import Audit
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import iso
 from forwarder.query.routes import Queries, query_routes
-from forwarder.reservation.cancellation import Cancellation
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import Cancellation, Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import StoredSubmission

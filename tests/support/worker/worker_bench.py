@@ -12,8 +12,16 @@ from pydantic_core import to_json
 from forwarder.pms.port import AccountConnection, Capabilities, Limits
 from forwarder.process.clock import SystemClock, iso
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.outcome import Absent, Cancelled, CancelOutcome, Confirmed, Deferred, LookupOutcome, Outcome
+from forwarder.reservation.outcome import (
+    Absent,
+    CancellationRequest,
+    Cancelled,
+    CancelOutcome,
+    Confirmed,
+    Deferred,
+    LookupOutcome,
+    Outcome,
+)
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 from forwarder.store.engine import Engine

@@ -9,9 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.operate.submissions.search import SubmissionSearch, history_of
 from forwarder.process.clock import iso
-from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.submission import RequestIds
+from forwarder.reservation.submission import NaturalKey, RequestIds
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.lists.overview import Overview

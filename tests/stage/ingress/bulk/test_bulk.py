@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from forwarder.http.messages import Admission
-from forwarder.ingress.parts import IngressSettings
+from forwarder.ingress.message import IngressSettings
 from forwarder.reservation.checks.fields import MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import MAX_BODY_BYTES

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.ingress.bulk_items import begins_array, elements, lines
+from forwarder.ingress.bulk import begins_array, elements, lines
 from forwarder.reservation.checks.faults import MalformedJson
 from tests.support.cases import for_each
 

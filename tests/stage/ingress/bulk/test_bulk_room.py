@@ -11,10 +11,10 @@ import httpx
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from forwarder.ingress.parts import IngressSettings
+from forwarder.ingress.message import IngressSettings
 from forwarder.process.shares import Shares
-from forwarder.reservation.duplicates import MAX_SIMILAR
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.submission import MAX_SIMILAR
 from forwarder.store.lists.port import SimilarSubmission
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, changed
 from tests.support.stages.http_stages import BULK_PATH, Stages, stages

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.ingress.parts import IngressSettings
+from forwarder.ingress.message import IngressSettings
 from forwarder.process.clock import iso
 from forwarder.topics.codec import decode_submission
 from tests.support.stages.bodies import BOOKING_ENGINE

@@ -17,9 +17,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.publisher import RecentSubmissions
 from forwarder.process.clock import iso
-from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.fast import json_text
+from forwarder.reservation.outcome import CancellationRequest
 from forwarder.reservation.submission import Submission
-from forwarder.reservation.value import json_text
 from forwarder.store.lists import reader
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import Arrival, CancellationArrival, Ended, Heartbeat, NotedOn, Postponed, Work

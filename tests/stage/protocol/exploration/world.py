@@ -10,11 +10,18 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.duplicates import NaturalKey
-from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
+from forwarder.reservation.outcome import (
+    Absent,
+    CancellationRequest,
+    Cancelled,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Rejected,
+    Status,
+)
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.submission import Submission
+from forwarder.reservation.submission import NaturalKey, Submission
 from forwarder.store.submissions.port import Arrival, Work
 from tests.stage.protocol.exploration.pushes import (
     LEASE,

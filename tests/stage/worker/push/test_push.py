@@ -8,11 +8,11 @@ import pytest
 
 from forwarder.pms.accounts import target_of
 from forwarder.pms.port import LEASE_LOST, LOOKS_ALIKE, Capabilities
+from forwarder.reservation.booking import ReferenceForm
 from forwarder.reservation.evidence import UNKNOWN_TARGET, LookUp, Park, SendAgain, Target
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
-from forwarder.reservation.submission import ReferenceForm
 from forwarder.store.submissions.port import Ended, Work
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.parts import WorkerSettings

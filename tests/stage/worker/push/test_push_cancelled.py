@@ -8,10 +8,10 @@ import pytest
 
 from forwarder.pms.accounts import target_of
 from forwarder.pms.port import Capabilities
-from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.evidence import NOTHING_SENT, Target
 from forwarder.reservation.outcome import (
     Absent,
+    CancellationStatus,
     Cancelled,
     CancelOutcome,
     Confirmed,
