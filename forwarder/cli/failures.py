@@ -15,10 +15,8 @@ from forwarder.tenancy.sealing import NotTrusted, UnknownSecret
 from forwarder.tenancy.sql.secrets import NoSecretYet
 from forwarder.topics.port import LogUnavailable, MessageTooLarge
 
-_WRONG = (BadSettings, NotEncrypted, WrongUsage)
-_REFUSED = (Failed, AlreadyExists, ChangedMeanwhile, InUse, NotKnown, NotTrusted, UnknownSecret)
+_REFUSED = (Failed, AlreadyExists, ChangedMeanwhile, InUse, NotKnown, NotTrusted, UnknownSecret, MessageTooLarge)
 _NOT_READY = (CannotMakeRoles, NotMigrated, NotReadable, NoSecretYet, UnusableDatabase, AlreadyRunning, NotPrivate)
-_FAILED = (*_REFUSED, *_NOT_READY, StoreUnavailable, TenancyUnavailable, LogUnavailable, MessageTooLarge)
 _UNAVAILABLE = {StoreUnavailable: "database", TenancyUnavailable: "database", LogUnavailable: "log"}
 
 
@@ -39,6 +37,6 @@ def message(error: Exception) -> str:
 
 def exit_code(error: Exception) -> int | None:
     """2 for wrong usage, 1 for a failure; None for a bug."""
-    if isinstance(error, _WRONG):
+    if isinstance(error, BadSettings | NotEncrypted | WrongUsage):
         return 2
-    return 1 if isinstance(error, _FAILED) or _of_this_machine(error) else None
+    return 1 if isinstance(error, (*_REFUSED, *_NOT_READY, *_UNAVAILABLE)) or _of_this_machine(error) else None

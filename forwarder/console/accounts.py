@@ -1,26 +1,24 @@
 """Integration accounts: state, and throttling of the PMS; pausing, resuming, probing and changing an account."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
 from forwarder.console.guard import Form, Visit
-from forwarder.console.responses import Go, Page, address
+from forwarder.console.responses import NO_SUCH_ACTION, Go, Page, address
 from forwarder.console.service import ConsoleParts, Recent
 from forwarder.http.parameters import is_digits
 from forwarder.operate.deployment.throughput import PmsState, pms_states
 from forwarder.operate.tenants import accounts as terms
 from forwarder.operate.tenants.accounts import AccountSettings, BadTerm, NotEncrypted
-from forwarder.oversight.backlog import AccountBacklog, Backlog, read_backlog
+from forwarder.oversight.backlog import Backlog, read_backlog
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.checks.fields import CHECKS
 from forwarder.reservation.submission import MAX_WINDOW_SECONDS
 from forwarder.store.deployment import BacklogReader, ProcessRegister
 from forwarder.tenancy.port import Account, ChangedMeanwhile, NotKnown
-
-_DIGITS: Final = 9
 
 
 class AccountPages:
@@ -43,34 +41,29 @@ class AccountPages:
         return await self._page(await self._account(visit))
 
     async def act(self, visit: Visit) -> Go | Page:
-        account, form = await self._account(visit), visit.form
-        path = address(f"/accounts/{account.id}")
+        account, form, said = await self._account(visit), visit.form, NO_SUCH_ACTION
         match form.text("do"):
             case "pause":
                 await self._backend.tenancy.pause(account.id, paused=True)
                 said = "The account is paused: submissions are accepted and wait. Workers see it within seconds."
-                return Go(path, said)
             case "resume":
                 await self._backend.tenancy.pause(account.id, paused=False)
-                return Go(path, "The account is resumed. Workers see it within seconds.")
+                said = "The account is resumed. Workers see it within seconds."
             case "probe":
                 async with terms.open_prober(self._backend) as prober:
                     steps = await prober.probe(account, form.text("property") or "0")
                 return await self._page(account, steps=steps)
             case "change":
-                problem = await self._change(account, form)
-                if problem is None:
-                    return Go(path, "The account is changed. All processes see it within seconds; probe it to be sure.")
-                return await self._page(account, problem=problem, form=form)
-            case _:
-                return Go(path, "There is no such action; nothing was changed.")
+                if (problem := await self._change(account, form)) is not None:
+                    return await self._page(account, problem=problem, form=form)
+                said = "The account is changed. All processes see it within seconds; probe it to be sure."
+        return Go(address(f"/accounts/{account.id}"), said)
 
     async def _page(self, account: Account, *, form: Form | None = None, **more: Any) -> Page:
         work, states = await self._recent.get()
-        backlog: AccountBacklog | None = next((each for each in work.accounts if each.account_id == account.id), None)
         values = {
             "account": account,
-            "backlog": backlog,
+            "backlog": next((each for each in work.accounts if each.account_id == account.id), None),
             "waiting": await self._reader.waiting(account.id),
             "now": work.at,
             "state": states.get(account.id),
@@ -87,11 +80,10 @@ class AccountPages:
             changed = "Another operator has changed this account since you opened the form."
             return f"Nothing was changed. {changed} Reload the page and check."
         try:
-            settings, options, tls = _settings(form), _options(form.text("options")), _tls(form)
-            credential, accounts = form.text("credential") or None, terms.accounts_of(self._backend)
-            await accounts.change(
-                account.id, credential=credential, options=options, all_options=True, tls=tls, **settings
-            )
+            settings, options = _settings(form), _options(form.text("options"))
+            terms_of_tls: dict[str, Any] = {"tls": _tls(form), "credential": form.text("credential") or None}
+            accounts = terms.accounts_of(self._backend)
+            await accounts.change(account.id, options=options, all_options=True, **terms_of_tls, **settings)
         except (BadTerm, BadOptions, ChangedMeanwhile, NotEncrypted) as error:
             return f"Nothing was changed. {error}"
         return None
@@ -127,29 +119,26 @@ def _given(account: Account, form: Form | None) -> Mapping[str, Any]:
 
 
 def _settings(form: Form) -> AccountSettings:
+    def named(name: str, text: str, read: Any) -> Any:
+        try:
+            return read(text)
+        except BadTerm as error:
+            raise BadTerm(f"{name} {error}") from None
+
+    def whole(name: str, field: str, least: int = 1, most: int = 10**9 - 1) -> int:
+        text = form.text(field)
+        if not is_digits(text) or len(text) > 9 or not least <= int(text) <= most:  # noqa: PLR2004 - as `most`
+            raise BadTerm(f"{name} is a whole number from {least:,} to {most:,}; it was {text!r}.")
+        return int(text)
+
     return {
-        "base_url": _named("The base URL", form.text("base_url"), terms.base_url_of),
-        "rate_per_second": _named("The rate", form.text("rate"), terms.rate_of),
-        "concurrency": _whole("Concurrency", form.text("concurrency"), least=1),
-        "deadline_seconds": _whole("The deadline", form.text("deadline"), least=1),
-        "duplicate_window_seconds": _whole(
-            "The duplicate window", form.text("duplicate_window"), least=0, most=MAX_WINDOW_SECONDS
-        ),
-        "skipped_checks": _named("Checks left out", ",".join(form.get("checks", [])) or "none", terms.checks_of),
+        "base_url": named("The base URL", form.text("base_url"), terms.base_url_of),
+        "rate_per_second": named("The rate", form.text("rate"), terms.rate_of),
+        "concurrency": whole("Concurrency", "concurrency"),
+        "deadline_seconds": whole("The deadline", "deadline"),
+        "duplicate_window_seconds": whole("The duplicate window", "duplicate_window", 0, MAX_WINDOW_SECONDS),
+        "skipped_checks": named("Checks left out", ",".join(form.get("checks", [])) or "none", terms.checks_of),
     }
-
-
-def _named(name: str, text: str, read: Any) -> Any:
-    try:
-        return read(text)
-    except BadTerm as error:
-        raise BadTerm(f"{name} {error}") from None
-
-
-def _whole(name: str, text: str, *, least: int, most: int = 10**_DIGITS - 1) -> int:
-    if not is_digits(text) or len(text) > _DIGITS or not least <= int(text) <= most:
-        raise BadTerm(f"{name} is a whole number from {least:,} to {most:,}; it was {text!r}.")
-    return int(text)
 
 
 def _options(text: str) -> dict[str, Any]:
@@ -157,22 +146,18 @@ def _options(text: str) -> dict[str, Any]:
         options = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
         raise BadTerm(f"The options are not valid JSON ({error}).") from None
-    if isinstance(options, dict):
-        return options
-    raise BadTerm("The options must be a JSON object, such as {}.")
+    if not isinstance(options, dict):
+        raise BadTerm("The options must be a JSON object, such as {}.")
+    return options
 
 
 def _tls(form: Form) -> ClientTls | None:
     """None where it stays as it is. Raises `BadTerm`."""
-    match form.text("tls"):
-        case "system":
-            return SYSTEM_TLS
-        case "own":
-            texts: Sequence[str | None] = [form.text(name) or None for name in ("authorities", "certificate", "key")]
-            if (texts[1] is None) != (texts[2] is None):
-                raise BadTerm("A client certificate needs its key, and a key its certificate.")
-            if not any(texts):
-                raise BadTerm("TLS settings need authorities, or a client certificate with its key, as PEM.")
-            return ClientTls(*texts)
-        case _:
-            return None
+    if form.text("tls") != "own":
+        return SYSTEM_TLS if form.text("tls") == "system" else None
+    authorities, certificate, key = (form.text(name) or None for name in ("authorities", "certificate", "key"))
+    if (certificate is None) != (key is None):
+        raise BadTerm("A client certificate needs its key, and a key its certificate.")
+    if authorities is certificate is None:
+        raise BadTerm("TLS settings need authorities, or a client certificate with its key, as PEM.")
+    return ClientTls(authorities, certificate, key)

@@ -10,10 +10,11 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.routing import Route
 
+from forwarder.console import records
 from forwarder.console.accounts import AccountPages
 from forwarder.console.dead_letters import DeadLetterPages
 from forwarder.console.guard import SIGN_IN, Guard, View, Visit
-from forwarder.console.records import AuditPages, TopicPages, WebhookPages
+from forwarder.console.records import TopicPages
 from forwarder.console.responses import HOME, Page, redirect, static_route
 from forwarder.console.service import AWAY_SECONDS, ConsoleParts, Recent
 from forwarder.console.submissions import SubmissionPages
@@ -29,9 +30,8 @@ from forwarder.topics.port import LogUnavailable
 
 def console_routes(parts: ConsoleParts) -> Routes:
     """The routes below `/console`. GET shows, POST acts."""
-    guard = Guard(parts.backend.access, parts.backend.clock)
-    submissions, letters, accounts = SubmissionPages(parts), DeadLetterPages(parts), AccountPages(parts)
-    topics, webhooks = TopicPages(parts), WebhookPages(parts)
+    guard, submissions = Guard(parts), SubmissionPages(parts)
+    letters, accounts = DeadLetterPages(parts), AccountPages(parts)
     shown: Sequence[tuple[str, View]] = (
         ("", OverviewPage(parts).show),
         ("/submissions", submissions.search),
@@ -43,11 +43,11 @@ def console_routes(parts: ConsoleParts) -> Routes:
         ("/dead-letters/replays/{id}", letters.progress),
         ("/accounts", accounts.list),
         ("/accounts/{id}", accounts.show),
-        ("/topics", topics.list),
-        ("/topics/{name}", topics.browse),
-        ("/webhooks", webhooks.list),
-        ("/webhooks/{id}", webhooks.show),
-        ("/audit", AuditPages(parts).list),
+        ("/topics", TopicPages(parts).list),
+        ("/topics/{name}", records.topic_messages),
+        ("/webhooks", records.webhooks),
+        ("/webhooks/{id}", records.webhook),
+        ("/audit", records.audit),
     )
     done: Sequence[tuple[str, View]] = (
         ("/sign-out", guard.sign_out),
@@ -56,25 +56,24 @@ def console_routes(parts: ConsoleParts) -> Routes:
         ("/dead-letters/replay", letters.replay),
         ("/dead-letters/replays/{id}", letters.stop),
         ("/accounts/{id}", accounts.act),
-        ("/webhooks/{id}", webhooks.act),
+        ("/webhooks/{id}", records.change_webhook),
     )
+
+    async def home(_request: Request) -> Response:
+        return redirect(HOME)
+
+    async def unknown(_visit: Visit) -> Page:
+        raise NotKnown("The console has no page at this address.")
+
     return [
         static_route(),
-        Route(HOME + "/", _home),
+        Route(HOME + "/", home),
         Route(HOME + SIGN_IN, guard.sign_in_page),
         Route(HOME + SIGN_IN, guard.sign_in, methods=["POST"]),
         *(Route(HOME + path, guard.view(view)) for path, view in shown),
         *(Route(HOME + path, guard.view(view), methods=["POST"]) for path, view in done),
-        Route(HOME + "/{path:path}", guard.view(_unknown)),
+        Route(HOME + "/{path:path}", guard.view(unknown)),
     ]
-
-
-async def _unknown(_visit: Visit) -> Page:
-    raise NotKnown("The console has no page at this address.")
-
-
-async def _home(_request: Request) -> Response:
-    return redirect(HOME)
 
 
 _NAMED: Final = 20
@@ -94,8 +93,7 @@ class _AccountRow:
     @property
     def rank(self) -> tuple[bool, int, int, int]:
         """The sort key: accounts with the most urgent problems have the highest."""
-        work = self.backlog.work
-        left_alone = self.pms is not None and self.pms.left_alone > 0
+        work, left_alone = self.backlog.work, self.pms is not None and self.pms.left_alone > 0
         return (left_alone, work.in_doubt + self.failed, work.pending, self.outcomes.kinds.total())
 
 
@@ -109,26 +107,31 @@ class OverviewPage:
 
     async def show(self, _visit: Visit) -> Page:
         status, flow = await self._recent.get()
-        rows = _rows(status, flow)
-        attention = findings_of(status)
-        return Page(
-            "overview.html",
-            {
-                "flow": flow,
-                "grafana": self._parts.backend.settings.environment.grafana_url,
-                "log": status.log,
-                "work": status.store.work if status.store is not None and status.store.current else None,
-                "accounts": rows[:_ROWS],
-                "more_accounts": max(len(rows) - _ROWS, 0),
-                "now": status.at,
-                "processes": [] if status.store is None else _runs(status.store.processes, status.at),
-                "attention": attention[:_NAMED],
-                "unnamed": max(len(attention) - _NAMED, 0),
-                "pending": sum(row.backlog.work.pending for row in rows),
-                "in_doubt": sum(row.backlog.work.in_doubt for row in rows),
-                "oldest": min((at for row in rows if (at := row.backlog.work.oldest_pending_at)), default=None),
-            },
-        )
+        rows, store, processes = list[_AccountRow](), status.store, list[Mapping[str, Any]]()
+        if store is not None:
+            processes, pms = _runs(store.processes, status.at), pms_states(store.processes, status.at)
+            outcomes: Mapping[str, AccountOutcomes] = {} if flow is None else flow.outcomes
+            for each in store.work.accounts:
+                name = each.account_id
+                rows.append(_AccountRow(each, outcomes.get(name, AccountOutcomes()), pms.get(name)))
+            rows.sort(key=lambda row: row.rank, reverse=True)
+        attention, work = findings_of(status), [row.backlog.work for row in rows]
+        values = {
+            "flow": flow,
+            "grafana": self._parts.backend.settings.environment.grafana_url,
+            "log": status.log,
+            "work": store.work if store is not None and store.current else None,
+            "accounts": rows[:_ROWS],
+            "more_accounts": max(len(rows) - _ROWS, 0),
+            "now": status.at,
+            "processes": processes,
+            "attention": attention[:_NAMED],
+            "unnamed": max(len(attention) - _NAMED, 0),
+            "pending": sum(each.pending for each in work),
+            "in_doubt": sum(each.in_doubt for each in work),
+            "oldest": min((at for each in work if (at := each.oldest_pending_at)), default=None),
+        }
+        return Page("overview.html", values)
 
     async def _read(self) -> tuple[DeploymentStatus, FlowNow | None]:
         async def flow() -> FlowNow | None:
@@ -141,19 +144,7 @@ class OverviewPage:
         return await asyncio.gather(self._parts.status.read(), flow())
 
 
-def _rows(status: DeploymentStatus, flow: FlowNow | None) -> list[_AccountRow]:
-    if status.store is None:
-        return []
-    outcomes: Mapping[str, AccountOutcomes] = {} if flow is None else flow.outcomes
-    pms = pms_states(status.store.processes, status.at)
-    rows = [
-        _AccountRow(each, outcomes.get(each.account_id, AccountOutcomes()), pms.get(each.account_id))
-        for each in status.store.work.accounts
-    ]
-    return sorted(rows, key=lambda row: row.rank, reverse=True)
-
-
-def _runs(processes: Sequence[RunningProcess], now: datetime) -> Sequence[Mapping[str, Any]]:
+def _runs(processes: Sequence[RunningProcess], now: datetime) -> list[Mapping[str, Any]]:
     groups: dict[tuple[str, str, str], list[RunningProcess]] = {}
     for each in processes:
         groups.setdefault((each.role, each.version, each.revision), []).append(each)

@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -24,9 +23,6 @@ from forwarder.topics.port import LogUnavailable
 
 _PER_SECOND: Final = 50.0
 _ROWS: Final = 100
-_PATIENCE_SECONDS: Final = 0.2
-_KEPT_RUNS: Final = 100
-_REPLAYABLE: Final = (LetterState.OPEN, LetterState.CARD_GONE, LetterState.UNDECODABLE)
 
 _log = structlog.get_logger(__name__)
 
@@ -75,9 +71,15 @@ class DeadLetterPages:
     async def groups(self, visit: Visit) -> Page:
         wanted = _wanted(visit.query("account"), visit.query("class"))
         filters = {"account": wanted.account or "", "failure_class": wanted.failure_class or ""}
-        letters = await self._recent.within(_PATIENCE_SECONDS)
-        if letters is None:
-            return await self._counts(wanted, filters)
+        if (letters := await self._recent.within(0.2)) is None:  # the counts by the store's index, until they are read
+            failed = [
+                each
+                for each in await BacklogReader(self._backend.engine).failed()
+                if wanted.account in {None, each.account_id} and wanted.failure_class in {None, each.failure_class}
+            ]
+            failed.sort(key=lambda each: (-each.count, each.account_id))
+            again = address("/dead-letters", account=wanted.account, **{"class": wanted.failure_class})
+            return Page("dead_letters_counted.html", {**filters, "failed": failed, "again": again})
         waiting = [each for each in letters if each[1] is not LetterState.REPLAYED]
         found = [(each, state) for each, state in waiting if wanted.includes(each)]
         groups: dict[tuple[str, str], _Group] = {}
@@ -86,24 +88,14 @@ class DeadLetterPages:
             groups.setdefault(key, _Group(*key)).add(letter, state)
         ordered = sorted(groups.values(), key=lambda each: (-sum(each.states.values()), each.account))
         values = {"groups": ordered, "letters": found[:_ROWS], "total": len(found), "age": self._recent.age_seconds}
-        return Page("dead_letters.html", {**values, **filters, "replayable": _REPLAYABLE, "open": LetterState.OPEN})
-
-    async def _counts(self, wanted: LetterFilter, filters: Mapping[str, str]) -> Page:
-        """The counts by the store's index, while the letters are still being read."""
-        failed = [
-            each
-            for each in await BacklogReader(self._backend.engine).failed()
-            if wanted.account in {None, each.account_id} and wanted.failure_class in {None, each.failure_class}
-        ]
-        failed.sort(key=lambda each: (-each.count, each.account_id))
-        again = address("/dead-letters", account=wanted.account, **{"class": wanted.failure_class})
-        return Page("dead_letters_counted.html", {**filters, "failed": failed, "again": again})
+        replayable = (LetterState.OPEN, LetterState.CARD_GONE, LetterState.UNDECODABLE)
+        return Page("dead_letters.html", {**values, **filters, "replayable": replayable, "open": LetterState.OPEN})
 
     async def preview(self, visit: Visit) -> Page:
-        ids = [visit.query("id")] if visit.query("id") else []
-        wanted = _wanted(visit.query("account"), visit.query("class"), ids)
-        plan = plan_replay([each for each in await self._recent.get() if wanted.includes(each[0])], by_id=bool(ids))
-        selection: dict[str, str] = {name: visit.query(name) for name in ("id", "account", "class")}
+        selection = {name: visit.query(name) for name in ("id", "account", "class")}
+        wanted = _wanted(selection["account"], selection["class"], selection["id"])
+        letters = [each for each in await self._recent.get() if wanted.includes(each[0])]
+        plan = plan_replay(letters, by_id=bool(wanted.ids))
         if plan.chosen:  # only what is shown is replayed
             newest = max(letter.set_aside_at for letter, _ in plan.chosen)
             selection["until"] = (newest + timedelta(microseconds=1)).isoformat()
@@ -112,17 +104,16 @@ class DeadLetterPages:
 
     async def replay(self, visit: Visit) -> Go:
         form = visit.form
-        ids = [form.text("id")] if form.text("id") else []
-        wanted = _wanted(form.text("account"), form.text("class"), ids)
+        wanted = _wanted(form.text("account"), form.text("class"), form.text("id"))
         wanted = replace(wanted, until=moment_of(form.text("until")))
-        plan = plan_replay(await self._letters.find(wanted), by_id=bool(ids))
+        plan = plan_replay(await self._letters.find(wanted), by_id=bool(wanted.ids))
         if not plan.chosen:
             return Go(address("/dead-letters"), "None of these can be put back now; nothing was changed.")
         run, run_id = _Run(len(plan.chosen)), secrets.token_hex(8)
         # In the context of this request, so that the audit trail has the operator.
         run.task = asyncio.create_task(self._run(run, plan))
         self._runs[run_id] = run
-        if len(self._runs) > _KEPT_RUNS:
+        if len(self._runs) > 100:  # noqa: PLR2004 - those kept
             self._runs.popitem(last=False)
         return Go(address(f"/dead-letters/replays/{run_id}"))
 
@@ -144,8 +135,8 @@ class DeadLetterPages:
                 async with aclosing(self._letters.messages([letter for letter, _ in plan.chosen])) as messages:
                     await replay.run_audited(backend.audit, plan, messages, count)
         except (LogUnavailable, StoreUnavailable) as error:
-            down = "The log or the database is down."
-            run.trouble = f"{down} The last few may or may not be back; replaying them again is safe."
+            safe = "The last few may or may not be back; replaying them again is safe."
+            run.trouble = f"The log or the database is down. {safe}"
             _log.warning("console.replay_failed", put_back=run.put_back, selected=run.selected, error=str(error))
         except Exception as error:  # noqa: BLE001 - the page shows it; the other replays go on
             run.trouble = f"It ended early. {contained(Where.CONSOLE, error)}. Replaying the last few again is safe."
@@ -153,11 +144,10 @@ class DeadLetterPages:
             self._recent.forget()
 
     def _known(self, visit: Visit) -> _Run:
-        run = self._runs.get(visit.request.path_params["id"])
-        if run is None:
+        if (run := self._runs.get(visit.request.path_params["id"])) is None:
             raise NotKnown("This process has no such replay. Its result is on the audit trail.")
         return run
 
 
-def _wanted(account: str, failure_class: str, ids: Sequence[str] = ()) -> LetterFilter:
-    return LetterFilter(ids, account or None, failure_class or None)
+def _wanted(account: str, failure_class: str, letter_id: str = "") -> LetterFilter:
+    return LetterFilter([letter_id] if letter_id else [], account or None, failure_class or None)

@@ -16,13 +16,13 @@ import structlog
 from starlette.requests import Request
 
 from forwarder.console.responses import HOME, Go, Page, address, html, redirect
+from forwarder.console.service import ConsoleParts
 from forwarder.http.messages import BodyFault, Header, HttpRequest, Response, client_address
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.addresses import is_local
 from forwarder.process.clock import Clock
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
-from forwarder.tenancy.access import Access
 from forwarder.tenancy.port import ApiKey, NotKnown, TenancyUnavailable
 from forwarder.topics.port import LogUnavailable
 
@@ -82,9 +82,6 @@ def _hash(cookie: str) -> str:
 SIGN_IN: Final = "/sign-in"
 _SESSION_COOKIE: Final = "console_session"
 _FORM_COOKIE: Final = "console_form"
-_FORM_FIELD: Final = "form_token"
-_MAX_FORM_BYTES: Final = 64 * 1024
-_MAX_FORM_SECONDS: Final = 10.0
 _LIVE: Final = "x-console-live"
 """The header of requests with which a page refreshes itself."""
 
@@ -93,13 +90,12 @@ def _error(title: str, detail: str, status: int) -> Page:
     return Page("error.html", {"title": title, "detail": detail}, status)
 
 
-_OLD: Final = (
-    "It did not come from a page of this console, or that page is too old. Nothing was changed: reload the page "
+_NOT_OURS: Final = _error(
+    "This form was not accepted",
+    "It did not come from a page of this console, or that page is too old. Nothing was changed: reload the page and try again.",
+    403,
 )
-_NOT_OURS: Final = _error("This form was not accepted", f"{_OLD}and try again.", 403)
 _TOO_LARGE: Final = _error("This form was not accepted", "It is too large, or too slow.", 413)
-_UNSTORED: Final = "It has characters that no stored text has, such as U+0000. Nothing was changed."
-_NOT_A_TEXT: Final = _error("Not found", _UNSTORED, 404)
 
 _log = structlog.get_logger(__name__)
 
@@ -116,6 +112,7 @@ class Visit:
     """One request of a signed-in operator. `form` is empty unless a form was sent."""
 
     request: Request
+    parts: ConsoleParts
     key: ApiKey
     session: Session
     form: Form
@@ -131,15 +128,15 @@ View = Callable[[Visit], Awaitable[Page | Go]]
 class Guard:
     """Authenticates operators."""
 
-    def __init__(self, access: Access, clock: Clock) -> None:
-        self._access, self._sessions = access, Sessions(clock)
+    def __init__(self, parts: ConsoleParts) -> None:
+        self._parts, self._access, self._sessions = parts, parts.backend.access, Sessions(parts.backend.clock)
 
     def view(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             try:
                 visit = await self._visit(request)
             except TenancyUnavailable:
-                return html(_away("database"), _shared(None))
+                visit = _away("database")
             if visit is None:
                 return _to_sign_in(request)
             if isinstance(visit, Page):
@@ -155,12 +152,12 @@ class Guard:
             except LogUnavailable:
                 shown = _away("log (Kafka)")
             except Unstorable:
-                shown = _NOT_A_TEXT
-            session = visit.session
+                unstored = "It has characters that no stored text has, such as U+0000. Nothing was changed."
+                shown = _error("Not found", unstored, 404)
+            session, notice = visit.session, None
             if isinstance(shown, Go):
                 session.notice = shown.notice
                 return redirect(shown.path)
-            notice = None
             if _LIVE not in request.headers:
                 notice, session.notice = session.notice, None
             return html(shown, {**_shared(session), "notice": notice, "path": request.url.path})
@@ -178,25 +175,17 @@ class Guard:
         if isinstance(key, Problem):
             self._sessions.close(cookie)
             return None
-        if request.method != "POST":
-            return Visit(request, key, session, Form({}))
-        form = await _read_form(request)
-        if form is None:
-            return _TOO_LARGE
-        if not _is_from_here(request) or not _same(form.text(_FORM_FIELD), session.form_token):
-            return _NOT_OURS
-        return Visit(request, key, session, form)
+        form = await _read_form(request, session.form_token) if request.method == "POST" else Form()
+        return form if isinstance(form, Page) else Visit(request, self._parts, key, session, form)
 
     async def sign_in_page(self, request: Request) -> Response:
         wanted = _next(request.query_params.get("next"))
         return self._ask(request, Page("sign_in.html", {"problem": None, "next": wanted}))
 
     async def sign_in(self, request: Request) -> Response:
-        form = await _read_form(request)
-        if form is None:
-            return self._ask(request, _TOO_LARGE)
-        if not _is_from_here(request) or not _same(form.text(_FORM_FIELD), _cookie(request, _FORM_COOKIE)):
-            return self._ask(request, _NOT_OURS)
+        form = await _read_form(request, _cookie(request, _FORM_COOKIE))
+        if isinstance(form, Page):
+            return self._ask(request, form)
         token, next_page = form.text("key"), _next(form.text("next"))
         origin = client_address(request.scope)
         try:
@@ -224,10 +213,9 @@ class Guard:
 
 def _away(what: str) -> Page:
     detail = (
-        f"The {what} cannot be reached, or did not answer in time. The action may or may not have been carried out: check before "
-        "you repeat it."
+        f"The {what} cannot be reached, or did not answer in time. The action may or may not have been carried out: "
     )
-    return _error(f"The {what} is away", detail, 503)
+    return _error(f"The {what} is away", f"{detail}check before you repeat it.", 503)
 
 
 def _shared(session: Session | None) -> dict[str, Any]:
@@ -247,27 +235,20 @@ def _next(path: str | None) -> str:
     return path if path is not None and inside and not path.startswith(HOME + SIGN_IN) else HOME
 
 
-async def _read_form(request: Request) -> Form | None:
-    body = await HttpRequest(request.scope, request.receive).body(_MAX_FORM_BYTES, _MAX_FORM_SECONDS)
+async def _read_form(request: Request, token: str) -> Form | Page:
+    """The form; an error page if it is too large, or not from a page of this console, which has `token`: if the browser reports
+    another origin. The scheme may differ, as a proxy may terminate TLS."""
+    body = await HttpRequest(request.scope, request.receive).body(64 * 1024, within_seconds=10.0)
     if isinstance(body, BodyFault):
-        return None
+        return _TOO_LARGE
     try:
-        return Form(parse_qs(body.decode(), keep_blank_values=True, max_num_fields=2_000))
-    except ValueError:
-        return Form({})
-
-
-def _is_from_here(request: Request) -> bool:
-    """Whether the browser reports the form's page as of the same origin. The scheme may differ, as a proxy may terminate TLS."""
-    try:
+        form = Form(parse_qs(body.decode(), keep_blank_values=True, max_num_fields=2_000))
         origin = urlsplit(request.headers.get("origin", ""))
     except ValueError:
-        return False
-    return origin.scheme in {"http", "https"} and origin.netloc != "" and origin.netloc == request.headers.get("host")
-
-
-def _same(given: str, expected: str) -> bool:
-    return expected != "" and hmac.compare_digest(given.encode(), expected.encode())
+        return _NOT_OURS
+    here = origin.scheme in {"http", "https"} and origin.netloc != "" and origin.netloc == request.headers.get("host")
+    same = token != "" and hmac.compare_digest(form.text("form_token").encode(), token.encode())
+    return form if here and same else _NOT_OURS
 
 
 def _cookie(request: Request, name: str) -> str:

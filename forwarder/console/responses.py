@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Final
@@ -22,11 +22,9 @@ from forwarder.process.printable import printable
 from forwarder.reservation.parsing import moment
 from forwarder.reservation.problems import catalogue
 
-_WIDTH, _HEIGHT = 240, 48
 _SHAPE: Final = Markup(
-    '<svg class="plot" viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" aria-label="{label}">'
-    '<polygon class="area" points="0,{height} {line} {width},{height}"></polygon>'
-    '<polyline class="line" points="{line}"></polyline></svg>'
+    '<svg class="plot" viewBox="0 0 240 48" preserveAspectRatio="none" role="img" aria-label="{label}">'
+    '<polygon class="area" points="0,48 {line} 240,48"></polygon><polyline class="line" points="{line}"></polyline></svg>'
 )
 
 
@@ -34,12 +32,13 @@ def sparkline(values: Sequence[float], label: str) -> Markup:
     """`values`, the latest at the right, from 0 up to the largest of them. `label` is read out by screen readers."""
     if len(values) < 2:  # noqa: PLR2004 - a line needs two ends
         return Markup("")
-    top, step = max(*values, 1.0), _WIDTH / (len(values) - 1)
-    points = (f"{at * step:.1f},{_HEIGHT - 2 - value / top * (_HEIGHT - 6):.1f}" for at, value in enumerate(values))
-    return _SHAPE.format(width=_WIDTH, height=_HEIGHT, label=label, line=" ".join(points))
+    top, step = max(*values, 1.0), 240 / (len(values) - 1)
+    points = (f"{at * step:.1f},{46 - value / top * 42:.1f}" for at, value in enumerate(values))
+    return _SHAPE.format(label=label, line=" ".join(points))
 
 
 HOME: Final = "/console"
+NO_SUCH_ACTION: Final = "There is no such action; nothing was changed."
 _HTML: Final = b"text/html; charset=utf-8"
 _POLICY: Final = (
     b"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
@@ -61,8 +60,6 @@ _STATIC: Final[Mapping[str, bytes]] = {
     "icon.svg": b"image/svg+xml",
 }
 _NONE: Final = "\N{EN DASH}"
-_FOR_EVER: Final = (b"cache-control", b"public, max-age=31536000, immutable")
-"""An asset's address changes with its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,9 @@ def static_route() -> Route:
         name = request.path_params["name"]
         if (media_type := _STATIC.get(name)) is None:
             return problem_response(catalogue.NOT_FOUND.problem("Unknown path."))
-        return Response(200, _asset(name), (_FOR_EVER, *_PROTECTED), media_type)
+        # Its address changes with its content.
+        kept = (b"cache-control", b"public, max-age=31536000, immutable")
+        return Response(200, _asset(name), (kept, *_PROTECTED), media_type)
 
     return Route(HOME + "/static/{name}", asset)
 
@@ -134,7 +133,8 @@ def _templates() -> Environment:
     )
     templates.globals.update(asset=_asset_address, address=address, sparkline=sparkline)
     templates.tests.update(past=_past)
-    templates.filters.update(moment=_moment, count=_count, duration=_duration, pretty=_pretty)
+    pretty = partial(json.dumps, ensure_ascii=False, indent=2)
+    templates.filters.update(moment=_moment, count=_count, duration=_duration, pretty=pretty)
     return templates
 
 
@@ -144,17 +144,11 @@ def _shown(value: Any) -> Any:
 
 
 def _moment(value: datetime | str | None) -> str:
-    if value is None or value == "":
-        return _NONE
-    return (value if isinstance(value, str) else iso(value))[:19].replace("T", " ")
+    return (value if isinstance(value, str) else iso(value))[:19].replace("T", " ") if value else _NONE
 
 
 def _past(value: datetime | str) -> bool:
     return (datetime.fromisoformat(value) if isinstance(value, str) else value) <= SystemClock().now()
-
-
-def _pretty(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def _count(value: float | None) -> str:

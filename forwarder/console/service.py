@@ -73,8 +73,6 @@ async def open_console(backend: Backend) -> Routes:
 
 
 _FRESH_SECONDS: Final = 4.0
-_KEPT_SECONDS: Final = 30.0
-
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
@@ -92,7 +90,7 @@ class Recent(Generic[T]):
         self._awaited: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
-        if self._latest is not None and self._is_recent(_KEPT_SECONDS):
+        if self._latest is not None and self._is_recent(30.0):
             if not self._is_recent(_FRESH_SECONDS) and (self._refreshing is None or self._refreshing.done()):
                 self._refreshing = asyncio.create_task(self._refresh())
             return self._latest[1]
@@ -104,10 +102,9 @@ class Recent(Generic[T]):
 
     async def within(self, seconds: float) -> T | None:
         """As `get`; None if that takes longer. The reading then continues for the next caller."""
-        if self._awaited is None:
-            self._awaited = asyncio.create_task(self.get())
-            self._awaited.add_done_callback(self._over)
-        awaited = self._awaited
+        if (awaited := self._awaited) is None:
+            awaited = self._awaited = asyncio.create_task(self.get())
+            awaited.add_done_callback(self._over)
         await asyncio.wait([awaited], timeout=seconds)
         return awaited.result() if awaited.done() else None
 

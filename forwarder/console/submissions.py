@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, Final
 
 from pydantic_core import from_json
 
 from forwarder.console.guard import Form, Visit
-from forwarder.console.responses import Go, Page, address, moment_of
+from forwarder.console.responses import NO_SUCH_ACTION, Go, Page, address, moment_of
 from forwarder.console.service import ConsoleParts
 from forwarder.http.parameters import LARGEST_ID, positive
 from forwarder.operate.submissions import bulk
@@ -25,13 +24,9 @@ from forwarder.store.lists.port import SubmissionQuery, SubmissionSummary
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import NotKnown
 
-_LONGEST_TEXT: Final = 500
 _ROWS: Final = 50
-_LOOK_SECONDS: Final = 0.1
-"""How long a page searches before it shows the results so far; it continues on its own, or on the operator's request."""
 _MOST: Final = 1_000
 """How many submissions one bulk action changes; it can be repeated."""
-_BULK_SECONDS: Final = 10.0
 _BULK: Final = {"retry": "made due; workers come to them within seconds", "cancel": "asked to be cancelled"}
 """The bulk actions, and what was done."""
 _FIELDS: Final = "account workspace property pms transaction guest reason status since before".split()
@@ -74,8 +69,12 @@ class SubmissionPages:
         groups = Counter(
             tuple(each.items()) for each in bulk.groups_of([one for one in found if one.request_id in chosen])
         )
-        values: dict[str, Any] = {"given": given, "do": do, "problem": problem, "whole": whole, "most": _MOST}
-        values |= {
+        values = {
+            "given": given,
+            "do": do,
+            "problem": problem,
+            "whole": whole,
+            "most": _MOST,
             "count": len(chosen),
             "ids": " ".join(sorted(chosen)),
             "groups": [(dict(group), count) for group, count in groups.most_common()],
@@ -114,11 +113,9 @@ class SubmissionPages:
         self, given: Mapping[str, str], below: int | None
     ) -> tuple[Sequence[SubmissionSummary], bool, str | None]:
         query, problem = _query(given)
-        if problem is None and query == SubmissionQuery():
-            problem = "Search for some of them first."
-        if problem is not None:
-            return (), True, problem
-        found, following = await self._page_of(query, below, rows=_MOST, seconds=_BULK_SECONDS)
+        if problem is not None or query == SubmissionQuery():
+            return (), True, problem or "Search for some of them first."
+        found, following = await self._page_of(query, below, rows=_MOST, seconds=10.0)
         return found, following is None, None
 
     async def in_doubt(self, visit: Visit) -> Page:
@@ -129,9 +126,9 @@ class SubmissionPages:
         return Page("in_doubt.html", {"rows": rows, "more": more, "account": account})
 
     async def _page_of(
-        self, query: SubmissionQuery, below: int | None, *, rows: int = _ROWS, seconds: float = _LOOK_SECONDS
+        self, query: SubmissionQuery, below: int | None, *, rows: int = _ROWS, seconds: float = 0.1
     ) -> tuple[Sequence[SubmissionSummary], int | None]:
-        """Up to so many matches, found in about so many seconds, and where the next page continues."""
+        """Up to so many matches, found in about so many seconds, and where the next page continues, on its own or when asked to."""
         search = SubmissionSearch(self._backend.overview, self._backend.request_ids)
         found: list[SubmissionSummary] = []
         following: int | None = None
@@ -150,8 +147,7 @@ class SubmissionPages:
         return await self._page(visit, guest=False)
 
     async def act(self, visit: Visit) -> Go | Page:
-        request_id, form = visit.request.path_params["request_id"], visit.form
-        path = address(f"/submissions/{request_id}")
+        request_id, form, said = visit.request.path_params["request_id"], visit.form, NO_SUCH_ACTION
         match form.text("do"):
             case "guest":
                 # Viewing a guest is audited like any other operation.
@@ -161,13 +157,12 @@ class SubmissionPages:
                 looked_up = await look_up_in_pms(self._backend, request_id)
                 return await self._page(visit, guest=False, looked_up=looked_up)
             case "settle":
-                return Go(path, await self._settle(request_id, form))
+                said = await self._settle(request_id, form)
             case "retry":
-                return Go(path, await self._retry(request_id))
+                said = await self._retry(request_id)
             case "cancel":
-                return Go(path, await self._cancel(request_id, form.text("reason")))
-            case _:
-                return Go(path, "There is no such action; nothing was changed.")
+                said = await self._cancel(request_id, form.text("reason"))
+        return Go(address(f"/submissions/{request_id}"), said)
 
     async def _page(self, visit: Visit, *, guest: bool, looked_up: LookedUp | None = None) -> Page:
         history = await self._find(visit.request.path_params["request_id"])
@@ -176,17 +171,16 @@ class SubmissionPages:
         if not guest:  # without the members that anonymizing blanks
             kept = anonymous_record(record).items()
             record = {name: each for name, each in kept if name not in {"primaryGuest", "problem"}}
-        account = await self._backend.directory.account(summary.account_id)
         values = {
             "summary": summary,
             "stored": history.stored,
             "steps": history.steps(),
-            "account": account,
             "record": record,
             "guest": guest,
-            "letter_id": f"{summary.request_id}.{summary.revision}" if summary.status is Status.FAILED else None,
-            "longest_reason": MAX_REASON,
             "looked_up": looked_up,
+            "longest_reason": MAX_REASON,
+            "account": await self._backend.directory.account(summary.account_id),
+            "letter_id": f"{summary.request_id}.{summary.revision}" if summary.status is Status.FAILED else None,
         }
         return Page("submission.html", values)
 
@@ -197,12 +191,11 @@ class SubmissionPages:
         return found
 
     async def _settle(self, request_id: str, form: Form) -> str:
-        finding, text = form.text("finding"), form.text("text")[:_LONGEST_TEXT]
+        finding, text, backend = form.text("finding"), form.text("text")[:500], self._backend
         if finding in {"confirmed", "rejected"} and not text:
             return "Nothing was changed: say under which identifier the PMS has it, or why it is given up."
         if finding not in set(Decision):
             return "Nothing was changed: say what was found in the PMS."
-        backend = self._backend
         try:
             await decide(self._repair, backend.overview, backend.directory, request_id, Decision(finding), text)
         except NotInDoubt:
@@ -210,8 +203,7 @@ class SubmissionPages:
         return "It is settled. A worker publishes its result, or pushes it again, within half a minute."
 
     async def _retry(self, request_id: str) -> str:
-        summary = (await self._find(request_id)).summary
-        backend = self._backend
+        summary, backend = (await self._find(request_id)).summary, self._backend
         plan = bulk.plan_retry([summary], now=iso(backend.clock.now()))
         if plan.refused:
             return f"Nothing was changed: {summary.status.value}, and no worker will come to it by itself."
@@ -229,12 +221,23 @@ class SubmissionPages:
             return f"Nothing was changed: {error}"
         if status is None:
             return "Nothing was changed: submission not found."
-        cancelled = status is Status.CANCELLED
-        return "It is cancelled already." if cancelled else "A worker cancels it, within half a minute."
+        done = status is Status.CANCELLED
+        return "It is cancelled already." if done else "A worker cancels it, within half a minute."
 
 
 def _query(given: Mapping[str, str]) -> tuple[SubmissionQuery, str | None]:
+    """The query that a form gives, and what is wrong with it."""
+    status, since, before = given["status"], moment_of(given["since"]), moment_of(given["before"])
+    wrong_times = [given[name] for name, at in (("since", since), ("before", before)) if given[name] and at is None]
+    problem = None
+    if any("\0" in text for text in given.values()):
+        problem = "No stored text contains the character U+0000."
+    elif status and status not in set(Status):
+        problem = f"There is no status {status!r}."
+    elif wrong_times:
+        problem = f"{wrong_times[0]!r} is not a time: write one in UTC as 2031-12-31T12:00."
     query = SubmissionQuery(
+        statuses=frozenset({Status(status)} if status in set(Status) else Status),
         account_id=given["account"] or None,
         workspace_id=given["workspace"] or None,
         property_id=given["property"] or None,
@@ -242,15 +245,7 @@ def _query(given: Mapping[str, str]) -> tuple[SubmissionQuery, str | None]:
         transaction_id=given["transaction"] or None,
         guest=given["guest"] or None,
         pms_reservation_id=given["pms"] or None,
+        accepted_since=since,
+        accepted_before=before,
     )
-    if any("\0" in text for text in given.values()):
-        return query, "No stored text contains the character U+0000."
-    if given["status"]:
-        if given["status"] not in set(Status):
-            return query, f"There is no status {given['status']!r}."
-        query = replace(query, statuses=frozenset({Status(given["status"])}))
-    for name in ("since", "before"):
-        if given[name] and moment_of(given[name]) is None:
-            return query, f"{given[name]!r} is not a time: write one in UTC as 2031-12-31T12:00."
-    since, before = moment_of(given["since"]), moment_of(given["before"])
-    return replace(query, accepted_since=since, accepted_before=before), None
+    return query, problem

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Final, Literal, TextIO
+from typing import Final, Literal, TextIO, cast
 
 import orjson
 import structlog
@@ -31,8 +31,6 @@ MAX_WAITING_CHARACTERS: Final = 4 * 1024 * 1024  # for the reader; further lines
 FLUSH_SECONDS: Final = 2.0
 _GATHER_SECONDS: Final = 0.01
 """How long lines wait for others, to be written together. Waking a thread costs more than writing a line."""
-_REPEAT_SECONDS: Final = 10.0
-_OUR_WORDS: Final = frozenset({"info", "debug"})  # Levels whose events contain only our identifiers, numbers and codes
 _log = structlog.get_logger(__name__)
 _context: Final[ContextVar[Mapping[str, str]]] = ContextVar("log_context", default={})  # noqa: B039 - never changed
 
@@ -111,8 +109,7 @@ class LineLogger:
     caches, saves a fifteenth of the ingress's work."""
 
     def __init__(self, file: "TextIO | WriterThread") -> None:
-        self._file = file
-        self._lock = threading.Lock()
+        self._file, self._lock = file, threading.Lock()
         self._held: list[str | Event] = []
         self._flushing_loop: asyncio.AbstractEventLoop | None = None
         atexit.register(self.flush)
@@ -152,14 +149,12 @@ def completed(logger: object, level: str, event: Event) -> tuple[tuple[Event], d
     """Structlog's only processor of JSON lines: completes the event with its context, level, time and traceback for `LineLogger`.
     Its values must not be changed afterwards. One step instead of a chain of processors, which would double the cost of the line
     that stages write for each reservation."""
-    context = _context.get()
-    if context:
-        event = {**context, **event}
-    event["level"] = level
-    event["time"] = datetime.now(UTC)
+    event = {**_context.get(), **event, "level": level, "time": datetime.now(UTC)}
     if "exc_info" in event:
         event = structlog.processors.format_exc_info(logger, level, event)
-    if level not in _OUR_WORDS or "exception" in event:
+    if (
+        level not in {"info", "debug"} or "exception" in event
+    ):  # the others have only our identifiers, numbers and codes
         event = _without_cards(logger, level, event)
     return (event,), {}
 
@@ -176,8 +171,7 @@ def json_line(event: Event) -> str:
 
 
 def _without_cards(_logger: object, _level: str, event: Event) -> Event:
-    masked: Event = mask_all(event)
-    return masked
+    return cast("Event", mask_all(event))
 
 
 def _printable(_logger: object, _level: str, event: Event) -> Event:
@@ -197,7 +191,7 @@ class Repeats(logging.Filter):
         """Whether to log the record. Thread-safe: at worst a count is one too low."""
         place, now = (record.name, record.lineno), self._clock()
         passed, kept_back = self._passed.get(place, (float("-inf"), 0))
-        if now - passed < _REPEAT_SECONDS:
+        if now - passed < 10:  # noqa: PLR2004 - seconds
             self._passed[place] = (passed, kept_back + 1)
             return False
         self._passed[place] = (now, 0)
@@ -214,18 +208,15 @@ class WriterThread:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = os.dup(descriptor)  # stays open when the original is closed
         self._waiting: list[str] = []
-        self._characters = 0
-        self._due = threading.Event()
-        self._lock = threading.Lock()
+        self._characters = self._dropped = 0
+        self._due, self._lock = threading.Event(), threading.Lock()
         self._thread: threading.Thread | None = None
-        self._dropped = 0
 
     def write(self, text: str) -> int:
         """Queues lines; drops and counts them if too much is queued."""
         with self._lock:
             if self._characters + len(text) > MAX_WAITING_CHARACTERS:
-                lines = text.count("\n")
-                self._dropped += lines
+                self._dropped += (lines := text.count("\n"))
                 LOG_LINES_DROPPED.inc(lines)
                 return len(text)
             self._characters += len(text)

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,6 @@ from forwarder import __version__
 _DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
 _FILE: Final = "snapshot_{}.json"
 _PROC: Final = Path("/proc")
-_WITH_EVERYTHING: Final = (None, "up", "console")  # the roles that show every metric
 Values = Mapping[tuple[str, ...], float]
 
 
@@ -36,9 +36,7 @@ class SnapshotGauge(Collector):
     every: Final[dict[str, "SnapshotGauge"]] = {}
 
     def __init__(self, name: str, meaning: str, labels: Iterable[str] = ()) -> None:
-        self.name = name
-        self._meaning = meaning
-        self.labels = tuple(labels)
+        self.name, self._meaning, self.labels = name, meaning, tuple(labels)
         self.values: dict[tuple[str, ...], float] = {}
         self.every[name] = self
         REGISTRY.register(self)
@@ -203,7 +201,6 @@ WEBHOOK_ENDPOINTS_DISABLED = Counter(
 )
 """`reason`: gone (410), failing (nothing delivered for three days)."""
 
-
 # The deployment's backlog: reported by one worker at a time, so that sums over all processes are right.
 PENDING = SnapshotGauge(
     "forwarder_pending_reservations",
@@ -243,10 +240,9 @@ SET_ASIDE = SnapshotGauge(
 CERTIFICATES_ENDING = SnapshotGauge(
     "forwarder_pms_certificates_ending",
     "Accounts whose client certificate for their PMS expires within 14 days, or has expired.",
-    [],
 )
-KEYS_ENDING = SnapshotGauge("forwarder_api_keys_ending", "API keys that expire within 14 days.", [])
-STORE_BYTES = SnapshotGauge("forwarder_store_bytes", "Size of the database on disk, including its indexes.", [])
+KEYS_ENDING = SnapshotGauge("forwarder_api_keys_ending", "API keys that expire within 14 days.")
+STORE_BYTES = SnapshotGauge("forwarder_store_bytes", "Size of the database on disk, including its indexes.")
 ACCOUNTS = SnapshotGauge("forwarder_accounts", "Accounts, and their shadows that were used.", ["state"])
 LAG_MESSAGES = SnapshotGauge("forwarder_lag_messages", "Messages that the group has not committed yet.", ["group"])
 """`group`: worker, of the requests topic; notifier, of the results topic."""
@@ -269,23 +265,15 @@ STANDING_READ_AT = SnapshotGauge(
     "forwarder_standing_read_timestamp_seconds", "Unix time of the last backlog snapshot.", ["what"]
 )
 """`what`: work, from the store; lag, from the log. A snapshot older than two minutes is no longer shown."""
+_OF_CARDS = (CARD_KEYS_MISSING, CARDS_GONE, SEALING_KEYS_DESTROYED)
 FROM_0: Final = {
     "ingress": (BAD_TOKENS, PUBLISH_SECONDS, WAITING),
     "query": (BAD_TOKENS, WAITING),
-    "worker": (
-        CARD_KEYS_MISSING,
-        CARDS_GONE,
-        HELD,
-        INTAKE_STALLED_SECONDS,
-        RESULTS_PUBLISHED,
-        SEALING_KEYS_DESTROYED,
-        UNPUBLISHED_RESULTS,
-    ),
+    "worker": (*_OF_CARDS, HELD, INTAKE_STALLED_SECONDS, RESULTS_PUBLISHED, UNPUBLISHED_RESULTS),
     "notifier": (BAD_TOKENS, WEBHOOK_SECONDS, WEBHOOKS_QUEUED),
 }
 """The metrics that are 0 from the start of a process, by the roles that count them. Other roles hide them: there 0 would read as if
 all were well. All other metrics have labels, and no value before something is counted, or are those of every role."""
-_DELAY_SECONDS: Final = 0.1  # the longest time before an observation shows in the metrics
 
 
 class DeferredMetrics:
@@ -308,10 +296,9 @@ class DeferredMetrics:
         self._flush_later()
 
     def _flush_later(self) -> None:
-        loop = asyncio.get_running_loop()
-        if loop is not self._flushing_loop:
+        if (loop := asyncio.get_running_loop()) is not self._flushing_loop:
             self._flushing_loop = loop
-            loop.call_later(_DELAY_SECONDS, self.flush)
+            loop.call_later(0.1, self.flush)
 
     def flush(self) -> None:
         self._flushing_loop = None
@@ -332,9 +319,6 @@ def submissions(operation: str, answer: str) -> Counter:
     return SUBMISSIONS.labels(operation, answer)
 
 
-# --- exposition ---
-
-
 def tell_build(role: str, revision: str) -> None:
     """Sets the build metric of `role`."""
     BUILD.labels(role, __version__, revision, platform.python_version()).set(1)
@@ -344,14 +328,13 @@ def registry(role: str | None = None) -> CollectorRegistry:
     """The registry to expose: of all processes on this port if `PROMETHEUS_MULTIPROC_DIR` is set, else of this one. Without what
     only other roles count; with everything for a process with all roles."""
     DEFERRED.flush()
-    if _DIRECTORY not in os.environ:
-        every = REGISTRY
-    else:
+    every = REGISTRY
+    if _DIRECTORY in os.environ:
         every = CollectorRegistry()
         MultiProcessCollector(every)  # type: ignore[no-untyped-call]
         every.register(SnapshotsOfAll())
         every.register(ProcessesTogether())
-    if role in _WITH_EVERYTHING:
+    if role in {None, "up", "console"}:
         return every
     own = FROM_0.get(role, ())
     foreign = {metric for counted in FROM_0.values() for metric in counted if metric not in own}
@@ -364,8 +347,7 @@ class _Shown(Collector):
     """The metrics in `registry` except those with the names `hidden`."""
 
     def __init__(self, registry: CollectorRegistry, hidden: Collection[str]) -> None:
-        self._registry = registry
-        self._hidden = hidden
+        self._registry, self._hidden = registry, hidden
 
     def collect(self) -> Iterable[Metric]:
         return (metric for metric in self._registry.collect() if metric.name not in self._hidden)
@@ -393,8 +375,9 @@ class ProcessesTogether(Collector):
     _OTHERWISE: Final = {"process_start_time_seconds": max, "process_max_fds": min}
 
     def collect(self) -> Iterable[Metric]:
-        found: dict[str, list[Metric]] = {}
-        pids = _siblings()
+        parent, pids, found = os.getppid(), [os.getpid()], dict[str, list[Metric]]()
+        with suppress(OSError):  # the system does not list siblings
+            pids = [int(each) for each in (_PROC / f"{parent}/task/{parent}/children").read_text().split()]
         for pid in pids:
             for metric in ProcessCollector(pid=partial(str, pid), registry=None).collect():
                 found.setdefault(metric.name, []).append(metric)
@@ -406,12 +389,3 @@ class ProcessesTogether(Collector):
             combine = self._OTHERWISE.get(together.samples[0].name, sum)
             together.samples = [together.samples[0]._replace(value=combine(values))]
             yield together
-
-
-def _siblings() -> list[int]:
-    """The ids of this process and its siblings; only its own where the system does not list them."""
-    parent = os.getppid()
-    try:
-        return [int(each) for each in (_PROC / f"{parent}/task/{parent}/children").read_text().split()]
-    except OSError:
-        return [os.getpid()]

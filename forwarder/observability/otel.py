@@ -18,8 +18,6 @@ from opentelemetry.trace import Span as OtelSpan
 
 from forwarder.observability.tracing import ERROR, Attributes, Kind, Span, trace_headers
 
-_NAME: Final = "forwarder"
-_UNNAMED: Final = "unknown_service"
 _KINDS: Final = {kind: api.SpanKind[kind.name] for kind in Kind}
 
 
@@ -27,17 +25,15 @@ class OtelTracer:
     """A `Tracer` on an SDK provider, which `close` shuts down."""
 
     def __init__(self, provider: TracerProvider) -> None:
-        self._provider = provider
-        self._tracer = provider.get_tracer(_NAME)
+        self._provider, self._tracer = provider, provider.get_tracer("forwarder")
 
     def start(
         self, name: str, kind: Kind, parent: str | None, attributes: Attributes, *, links: Sequence[str] = ()
     ) -> Span:
         # Never the current context: the parent is the trace that came with the work.
-        context = (
-            Context() if parent is None else api.set_span_in_context(api.NonRecordingSpan(_remote(parent)), Context())
-        )
-        linked = [api.Link(_remote(each)) for each in links]
+        context, linked = Context(), [api.Link(_remote(each)) for each in links]
+        if parent is not None:
+            context = api.set_span_in_context(api.NonRecordingSpan(_remote(parent)), context)
         start = self._tracer.start_span
         return _Span(start(name, context, _KINDS[kind], attributes, linked, set_status_on_exception=False))
 
@@ -64,8 +60,9 @@ class _Span:
     __slots__ = ("_span", "trace")
 
     def __init__(self, span: OtelSpan) -> None:
-        self._span = span
-        self.trace = _kept(span.get_span_context())
+        self._span, context = span, span.get_span_context()
+        trace = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+        self.trace = f"{trace} {context.trace_state.to_header()}" if context.trace_state else trace
 
     def rename(self, name: str) -> None:
         self._span.update_name(name)
@@ -93,15 +90,10 @@ def _remote(trace: str) -> api.SpanContext:
     )
 
 
-def _kept(span: api.SpanContext) -> str:
-    trace = f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
-    return f"{trace} {span.trace_state.to_header()}" if span.trace_state else trace
-
-
 def open_otel(service: str, version: str) -> OtelTracer:
     """A tracer configured by OpenTelemetry's variables, for `service` unless they name another."""
     resource = Resource.create({SERVICE_VERSION: version})
-    if str(resource.attributes[SERVICE_NAME]).startswith(_UNNAMED):
+    if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: service}))
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

@@ -21,13 +21,9 @@ TRACESTATE: Final = "tracestate"
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)(?P<version>[0-9a-f]{2})-(?P<ids>(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
 )
-_CURRENT: Final = "00"
-_SAMPLED: Final = 1
 _LENGTH: Final = 55
-_TRACE_ID: Final = slice(3, 35)
 _MEMBER: Final = re.compile(r"(?P<key>[a-z0-9][a-z0-9_\-*/@]{0,255})=[ -+\--<>-~]{0,255}[!-+\--<>-~]")
-_MAX_MEMBERS: Final = 32
-_MAX_STATE: Final = 512  # Characters: the minimum that every participant must propagate
+_MAX_STATE: Final = 512  # characters: the minimum that every participant must propagate
 _LONG: Final = 128
 
 
@@ -37,12 +33,11 @@ def read_trace(traceparent: str | None, tracestate: str | None = None) -> str | 
     if given is None or any(is_card_number(each.lstrip("0")) for each in given["ids"].split("-")):
         return None
     flags = given["flags"]
-    if given["version"] != _CURRENT:  # a later version is parsed as far as this one goes, and written as this one
-        flags = f"{int(flags, 16) & _SAMPLED:02x}"
+    if given["version"] != "00":  # a later version is parsed as far as this one goes, and written as this one
+        flags = f"{int(flags, 16) & 1:02x}"  # whether it is sampled
     elif given["more"]:
         return None
-    trace = f"{_CURRENT}-{given['ids']}-{flags}"
-    state = "" if not tracestate else _read_state(tracestate)
+    trace, state = f"00-{given['ids']}-{flags}", _read_state(tracestate or "")
     return f"{trace} {state}" if state else trace
 
 
@@ -57,7 +52,7 @@ def _read_state(tracestate: str) -> str:
             return ""
         first.setdefault(found["key"], text)
     members = list(first.values())
-    if len(members) > _MAX_MEMBERS:
+    if len(members) > 32:  # noqa: PLR2004 - as the standard says
         return ""
     while sum(map(len, members)) + len(members) - 1 > _MAX_STATE:
         long = [place for place, member in enumerate(members) if len(member) > _LONG]
@@ -74,10 +69,8 @@ def trace_headers(trace: str) -> Sequence[tuple[str, str]]:
 
 def trace_id_of(trace: str) -> str:
     """The trace id, with which spans and log lines are found: 32 hexadecimal digits."""
-    return trace[_TRACE_ID]
+    return trace[3:35]
 
-
-# --- spans ---
 
 ERROR: Final = "error.type"
 OUR_ID: Final = re.compile(r"rsv_[a-z2-7]{32}(\.[a-z0-9.]{1,32})?")

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,6 @@ _TLS: Final = {"kafka_ca_file", "kafka_certificate_file", "kafka_key_file"}
 _PASSWORD: Final = {"kafka_sasl_username", "kafka_sasl_password"}
 _TOKEN: Final = {"kafka_sasl_oauth_token_url", "kafka_sasl_oauth_client_id", "kafka_sasl_oauth_client_secret"}
 _TOKEN_FILE: Final = "kafka_sasl_oauth_token_file"  # noqa: S105 - its name
-_SECURITY: Final = {*_TLS, *_PASSWORD, *_TOKEN, _TOKEN_FILE, "kafka_sasl_mechanism", "kafka_sasl_oauth_scope"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +57,29 @@ def backend_of(environment: Environment) -> Embedded | Distributed:
             raise BadSettings(f"FORWARDER_DATABASE_URL must be a PostgreSQL URL: {right}")
         security, transport = kafka_security(environment), _database_transport(url)
         if password := secret(environment.database_password):
-            url = _with_password(url, password)
+            parts = urlsplit(url)
+            user, at, hosts = parts.netloc.rpartition("@")
+            if not at or ":" in user:
+                what = (
+                    "has a password of its own: which of them is meant?" if at else "names no user whose it could be."
+                )
+                raise BadSettings(f"FORWARDER_DATABASE_PASSWORD is set, and FORWARDER_DATABASE_URL {what}")
+            url = urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{hosts}"))
         if not environment.allow_plaintext:
-            _refuse_plaintext(servers, security, transport)
+            encrypted = security is not None and security.encrypted
+            protocol = "set FORWARDER_KAFKA_SECURITY_PROTOCOL to SASL_SSL or SSL"
+            _refuse_plaintext("Kafka", encrypted, _brokers(servers), protocol)
+            mode = "add ?sslmode=verify-full&sslrootcert=… to FORWARDER_DATABASE_URL"
+            _refuse_plaintext("PostgreSQL", transport.encrypted, transport.hosts, mode)
         return Distributed(servers, url, security)
     if servers or url:
         missing = "FORWARDER_DATABASE_URL" if servers else "FORWARDER_KAFKA_BOOTSTRAP_SERVERS"
-        raise BadSettings(
-            f"{missing} is missing. Set both FORWARDER_KAFKA_BOOTSTRAP_SERVERS and FORWARDER_DATABASE_URL to run on "
-            "Kafka and PostgreSQL, or neither to run embedded."
-        )
+        both = "Set both FORWARDER_KAFKA_BOOTSTRAP_SERVERS and FORWARDER_DATABASE_URL to run on Kafka and PostgreSQL"
+        raise BadSettings(f"{missing} is missing. {both}, or neither to run embedded.")
     if environment.database_password is not None:
         raise BadSettings("FORWARDER_DATABASE_PASSWORD is set, and FORWARDER_DATABASE_URL is missing.")
-    refuse_superfluous(environment, set(), "FORWARDER_KAFKA_BOOTSTRAP_SERVERS is missing")
+    _refuse_superfluous(environment, set(), "FORWARDER_KAFKA_BOOTSTRAP_SERVERS is missing")
     return Embedded(environment.data_dir)
-
-
-def _with_password(url: str, password: str) -> str:
-    parts = urlsplit(url)
-    user, at, hosts = parts.netloc.rpartition("@")
-    if not at or ":" in user:
-        what = "has a password of its own: which of them is meant?" if at else "names no user whose it could be."
-        raise BadSettings(f"FORWARDER_DATABASE_PASSWORD is set, and FORWARDER_DATABASE_URL {what}")
-    return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{hosts}"))
 
 
 def _database_transport(url: str) -> Transport:
@@ -90,31 +90,18 @@ def _database_transport(url: str) -> Transport:
 
 
 def _brokers(servers: str) -> list[str]:
-    try:
+    with suppress(ValueError):  # a port that is no number, or an open bracket
         brokers = [urlsplit(f"//{each.strip()}") for each in servers.split(",")]
         if all(broker.hostname and broker.port != 0 for broker in brokers):
             return [str(broker.hostname) for broker in brokers]
-    except ValueError:  # a port that is no number, or an open bracket
-        pass
     right = "host:port, several with commas between"
     raise BadSettings(f"FORWARDER_KAFKA_BOOTSTRAP_SERVERS must be {right}; it is {servers!r}.")
 
 
-def _refuse_plaintext(servers: str, security: KafkaSecurity | None, database: Transport) -> None:
-    brokers = _brokers(servers)
+def _refuse_plaintext(what: str, encrypted: bool, hosts: Sequence[str], mend: str) -> None:  # noqa: FBT001
     otherwise = "or FORWARDER_ALLOW_PLAINTEXT=true where the network between is private"
-    away = [] if security is not None and security.encrypted else [host for host in brokers if not is_local(host)]
-    if away:
-        raise BadSettings(
-            f"Kafka at {away[0]} would be reached in plaintext: set "
-            f"FORWARDER_KAFKA_SECURITY_PROTOCOL to SASL_SSL or SSL, {otherwise}."
-        )
-    away = [] if database.encrypted else [host for host in database.hosts if not is_local(host)]
-    if away:
-        raise BadSettings(
-            f"PostgreSQL at {away[0]} would be reached in plaintext: add ?sslmode=verify-full&sslrootcert=… to "
-            f"FORWARDER_DATABASE_URL, {otherwise}."
-        )
+    if not encrypted and (away := [host for host in hosts if not is_local(host)]):
+        raise BadSettings(f"{what} at {away[0]} would be reached in plaintext: {mend}, {otherwise}.")
 
 
 def kafka_security(environment: Environment) -> KafkaSecurity | None:
@@ -125,8 +112,8 @@ def kafka_security(environment: Environment) -> KafkaSecurity | None:
     needed = {"kafka_sasl_mechanism"} if authenticated else set()
     if authenticated and mechanism is not None:
         needed |= _PASSWORD if mechanism != "OAUTHBEARER" else _TOKEN if token_file is None else {_TOKEN_FILE}
-    for one, other in (("kafka_certificate_file", "kafka_key_file"), ("kafka_key_file", "kafka_certificate_file")):
-        needed |= {other} if secured and getattr(environment, one) is not None else set()
+    if secured and (environment.kafka_certificate_file is not None or environment.kafka_key_file is not None):
+        needed |= {"kafka_certificate_file", "kafka_key_file"}
     said = f"FORWARDER_KAFKA_SECURITY_PROTOCOL is {protocol}"
     said += f" and FORWARDER_KAFKA_SASL_MECHANISM {mechanism}" if mechanism else ""
     said += f" and {variable(_TOKEN_FILE)} is set" if token_file else ""
@@ -134,15 +121,26 @@ def kafka_security(environment: Environment) -> KafkaSecurity | None:
     if missing:
         raise BadSettings(f"{' and '.join(missing)} must be set, because {said}.")
     optional = (_TLS if secured else set()) | ({"kafka_sasl_oauth_scope"} if needed >= _TOKEN else set())
-    refuse_superfluous(environment, needed | optional, said)
+    _refuse_superfluous(environment, needed | optional, said)
     if protocol == "PLAINTEXT":
         return None
+    oauth: Path | OAuthClient | None = token_file
+    url, client = environment.kafka_sasl_oauth_token_url, environment.kafka_sasl_oauth_client_id
+    client_secret = secret(environment.kafka_sasl_oauth_client_secret)
+    if token_file is None and url is not None and client is not None and client_secret is not None:
+        if (
+            url.startswith("http://")
+            and not environment.allow_plaintext
+            and not is_local(urlsplit(url).hostname or url)
+        ):
+            raise BadSettings("FORWARDER_KAFKA_SASL_OAUTH_TOKEN_URL must be https: the client's secret is sent there.")
+        oauth = OAuthClient(url, client, client_secret, environment.kafka_sasl_oauth_scope)
     security = KafkaSecurity(
         protocol=protocol,
         mechanism=mechanism,
         username=environment.kafka_sasl_username,
         password=secret(environment.kafka_sasl_password),
-        oauth=token_file or _oauth_client(environment),
+        oauth=oauth,
         ca_file=environment.kafka_ca_file,
         certificate_file=environment.kafka_certificate_file,
         key_file=environment.kafka_key_file,
@@ -155,19 +153,9 @@ def kafka_security(environment: Environment) -> KafkaSecurity | None:
     return security
 
 
-def _oauth_client(environment: Environment) -> OAuthClient | None:
-    url, client = environment.kafka_sasl_oauth_token_url, environment.kafka_sasl_oauth_client_id
-    password = secret(environment.kafka_sasl_oauth_client_secret)
-    if url is None or client is None or password is None:
-        return None
-    if url.startswith("http://") and not environment.allow_plaintext and not is_local(urlsplit(url).hostname or url):
-        raise BadSettings("FORWARDER_KAFKA_SASL_OAUTH_TOKEN_URL must be https: the client's secret is sent there.")
-    return OAuthClient(url, client, password, environment.kafka_sasl_oauth_scope)
-
-
-def refuse_superfluous(environment: Environment, usable: set[str], said: str) -> None:
+def _refuse_superfluous(environment: Environment, usable: set[str], said: str) -> None:
     """Rejects variables that would be ignored: the operator who set them expected an effect."""
-    given = {name for name in _SECURITY if getattr(environment, name) is not None}
-    superfluous = sorted(variable(name) for name in given - usable)
+    every = {*_TLS, *_PASSWORD, *_TOKEN, _TOKEN_FILE, "kafka_sasl_mechanism", "kafka_sasl_oauth_scope"}
+    superfluous = sorted(variable(name) for name in every - usable if getattr(environment, name) is not None)
     if superfluous:
         raise BadSettings(f"{' and '.join(superfluous)} would have no effect, because {said}.")

@@ -35,13 +35,6 @@ from forwarder.worker.parts import GROUP, WorkerSettings
 
 _LEASE_TO_PUSH: Final = 1.5
 _FOR_CLIENTS: Final = {"FORWARDER_URL", "FORWARDER_TOKEN", "FORWARDER_WORKSPACE"}  # printed by `forwarder up`
-_NO_SETTINGS: Final = {SHARED_ADDRESS, PROCESS_NUMBER} | _FOR_CLIENTS
-_OF_THE_TESTS: Final = "FORWARDER_TEST_"
-_SEE: Final = "docs/reference/settings.md lists those there are."
-_PR_SET_DUMPABLE: Final = 4
-_IN_FILES: Final = [name for name in Environment.model_fields if f"{name}_file" in Environment.model_fields]
-"""Variables that can be read from the file that `…_file` names."""
-_MAY_BE_EMPTY: Final = "earlier_secret_keys"  # a deployment may mount this file, and fill it only during a rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +76,7 @@ class Settings:
 
     @property
     def rate_limit(self) -> RateLimit | None:
-        written = self.environment.rate_limit
-        return None if written is None else read_limit(written)
+        return None if self.environment.rate_limit is None else read_limit(self.environment.rate_limit)
 
     @property
     def metrics_token(self) -> str | None:
@@ -119,11 +111,9 @@ class Settings:
 
     @property
     def notifier(self) -> NotifierSettings:
-        environment = self.environment
+        given, group = self.environment, f"{self.environment.topic_prefix}{NOTIFIER_GROUP}"
         return NotifierSettings(
-            group=f"{environment.topic_prefix}{NOTIFIER_GROUP}",
-            post_seconds=environment.webhook_timeout_seconds,
-            grace_seconds=environment.grace_seconds,
+            group=group, post_seconds=given.webhook_timeout_seconds, grace_seconds=given.grace_seconds
         )
 
     @property
@@ -163,7 +153,8 @@ def settings_and_logging(level: str | None = None) -> Settings:
     if not environment.core_dumps:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+            pr_set_dumpable = 4
+            ctypes.CDLL(None).prctl(pr_set_dumpable, 0, 0, 0, 0)
     return settings
 
 
@@ -178,15 +169,14 @@ def _fault(detail: ErrorDetails) -> str:
 
 def _refuse_unknown(names: Iterable[str]) -> None:
     """Rejects unknown names: a misspelt variable would be ignored, and what it should protect would be left open."""
-    known = {variable(name) for name in Environment.model_fields} | _NO_SETTINGS
-    short = [each.removeprefix(PREFIX) for each in known]
+    known = {variable(name) for name in Environment.model_fields} | {SHARED_ADDRESS, PROCESS_NUMBER} | _FOR_CLIENTS
     refused = []
     for name in sorted(names):
         whole = name.upper()
-        if whole.startswith(PREFIX) and whole not in known and not whole.startswith(_OF_THE_TESTS):
-            nearest = get_close_matches(whole.removeprefix(PREFIX), short, n=1)
-            hint = f"Did you mean {PREFIX}{nearest[0]}?" if nearest else _SEE
-            refused.append(f"{name} is no setting. {hint}")
+        if whole.startswith(PREFIX) and whole not in known and not whole.startswith("FORWARDER_TEST_"):
+            nearest = get_close_matches(whole.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], n=1)
+            see = "docs/reference/settings.md lists those there are."
+            refused.append(f"{name} is no setting. {f'Did you mean {PREFIX}{nearest[0]}?' if nearest else see}")
     if refused:
         raise BadSettings("\n".join(refused))
 
@@ -207,8 +197,8 @@ def settings_of(environment: Environment) -> Settings:
 def _from_files(environment: Environment) -> dict[str, str]:
     """The values from files, without the final line break that editors add."""
     values = {}
-    for name in _IN_FILES:
-        file: Path | None = getattr(environment, f"{name}_file")
+    for name in Environment.model_fields:
+        file: Path | None = getattr(environment, f"{name}_file", None)
         if file is None:
             continue
         if getattr(environment, name) is not None:
@@ -218,7 +208,8 @@ def _from_files(environment: Environment) -> dict[str, str]:
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
             raise BadSettings(f"{variable(name)}_FILE: {file} cannot be read: {why}") from None
-        if not values[name] and name != _MAY_BE_EMPTY:
+        # A deployment may mount this one, and fill it only during a rotation.
+        if not values[name] and name != "earlier_secret_keys":
             raise BadSettings(f"{variable(name)}_FILE: {file} is empty")
     return values
 
@@ -227,12 +218,11 @@ def _server_tls(environment: Environment) -> TlsFiles | None:
     """The files to serve HTTPS with; None for plain HTTP. Raises `BadSettings` for incomplete or unusable ones."""
     certificate, key = environment.tls_certificate_file, environment.tls_key_file
     names = ("tls_certificate_file", "tls_key_file", "tls_client_ca_file")
-    given = {name: getattr(environment, name) for name in names}
-    named = ", ".join(f"{variable(name)}={path}" for name, path in given.items() if path is not None)
+    named = ", ".join(f"{variable(name)}={path}" for name in names if (path := getattr(environment, name)) is not None)
     if not named:
         return None
     if certificate is None or key is None:
-        missing = [variable(name) for name in ("tls_certificate_file", "tls_key_file") if given[name] is None]
+        missing = [variable(name) for name in names[:2] if getattr(environment, name) is None]
         raise BadSettings(f"{' and '.join(missing)} must be set, because {named} is: HTTPS needs both.")
     files = TlsFiles(certificate, key, environment.tls_client_ca_file)
     try:
@@ -244,19 +234,16 @@ def _server_tls(environment: Environment) -> TlsFiles | None:
 
 # --- secrets and keys ---
 
-_KEY_BYTES: Final = 32
 _MIN_LENGTH: Final = 16
 """For an earlier secret. The current one needs twice as many characters (`FORWARDER_SECRET_KEY`)."""
 _MIN_BITS: Final = 80.0  # Random text of 32 hexadecimal digits has 116 as `_bits` counts, and one in 100,000 has 92
-_PUBLISHED: Final = "DEVELOPMENT-ONLY"
-"""The prefix of the secrets published in this project's documentation and examples."""
 
 
 def given_secrets(environment: Environment, backend: Embedded | Distributed) -> GivenSecrets:
     """The secrets and keys that were given. Raises `BadSettings`, which quotes none of them: for a malformed key, and for a
     published secret if other machines can reach what it protects."""
     present, earlier = secret(environment.secret_key), secret_lines(secret(environment.earlier_secret_keys))
-    if any(each.startswith(_PUBLISHED) for each in (present or "", *earlier)):
+    if any(each.startswith("DEVELOPMENT-ONLY") for each in (present or "", *earlier)):  # as in our docs and examples
         hosts = (environment.host, *(backend.hosts if isinstance(backend, Distributed) else ()))
         away = next((host for host in hosts if not is_local(host)), None)
         if away is not None:
@@ -269,12 +256,9 @@ def given_secrets(environment: Environment, backend: Embedded | Distributed) -> 
             "FORWARDER_SECRET_KEY is too repetitive, and can be guessed by brute force from a copy of the database. "
             "`forwarder secret generate` makes a strong one."
         )
-    return GivenSecrets(
-        present,
-        earlier,
-        read_keys("FORWARDER_NOTIFIER_KEY", (secret(environment.notifier_key) or "").splitlines()),
-        read_keys("FORWARDER_SEALING_VERIFY_KEY", (environment.sealing_verify_key or "").split(",")),
-    )
+    notifier_keys = read_keys("FORWARDER_NOTIFIER_KEY", (secret(environment.notifier_key) or "").splitlines())
+    verify_keys = read_keys("FORWARDER_SEALING_VERIFY_KEY", (environment.sealing_verify_key or "").split(","))
+    return GivenSecrets(present, earlier, notifier_keys, verify_keys)
 
 
 def secret_lines(text: str | None) -> Sequence[str]:
@@ -291,8 +275,8 @@ def read_keys(name: str, texts: Iterable[str]) -> Sequence[bytes]:
         keys = [bytes.fromhex(text.strip()) for text in texts if text.strip()]
     except ValueError:
         keys = [b""]
-    if any(len(key) != _KEY_BYTES for key in keys):
-        raise BadSettings(f"{name}: a key has {2 * _KEY_BYTES} hexadecimal digits.")
+    if any(len(key) != 32 for key in keys):  # noqa: PLR2004 - bytes
+        raise BadSettings(f"{name}: a key has 64 hexadecimal digits.")
     return keys
 
 
@@ -304,23 +288,21 @@ def _bits(text: str) -> float:
 
 # --- the export of traces: decided by OpenTelemetry's own variables; its SDK reads the rest of them ---
 
-_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
-_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_PROTOCOL: Final = "http/protobuf"
-
 
 def trace_export_of(variables: Mapping[str, str]) -> TraceExport:
     """The export that the environment asks for."""
     given = {name: value.strip() for name, value in variables.items() if name.startswith("OTEL_") and value.strip()}
-    exporters = {each.strip() for each in given.get(_EXPORTER, "").lower().split(",")} - {""}
-    asked_by = next((name for name in (_EXPORTER, *_ENDPOINTS) if name in given), "")
+    exporter, wanted = "OTEL_TRACES_EXPORTER", "http/protobuf"
+    exporters = {each.strip() for each in given.get(exporter, "").lower().split(",")} - {""}
+    asking = (exporter, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    asked_by = next((name for name in asking if name in given), "")
     if not asked_by or "none" in exporters or given.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return NOT_EXPORTED
     if exporters and "otlp" not in exporters:
-        return TraceExport(asked_by, f"{_EXPORTER} is {given[_EXPORTER]}, and traces are exported by otlp alone")
-    protocol, refusal = next((name for name in _PROTOCOLS if name in given), None), ""
-    if protocol is not None and given[protocol] != _PROTOCOL:
-        refusal = f"{protocol} is {given[protocol]}, and traces are exported by {_PROTOCOL} alone"
-        refusal += ": collectors take that at port 4318"
-    return TraceExport(asked_by, refusal)
+        return TraceExport(asked_by, f"{exporter} is {given[exporter]}, and traces are exported by otlp alone")
+    protocols = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = next((name for name in protocols if name in given), None)
+    if protocol is None or given[protocol] == wanted:
+        return TraceExport(asked_by)
+    refusal = f"{protocol} is {given[protocol]}, and traces are exported by {wanted} alone"
+    return TraceExport(asked_by, f"{refusal}: collectors take that at port 4318")

@@ -4,14 +4,13 @@ import os
 import shutil
 import sys
 from contextlib import AsyncExitStack, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-import structlog
 from dotenv import dotenv_values
 from typer import Option
 
@@ -37,13 +36,9 @@ from forwarder.simulator.world import World
 from forwarder.tenancy.port import ALL_SCOPES, Account, AlreadyExists
 from forwarder.tenancy.sealing import with_credential
 
-_log = structlog.get_logger(__name__)
-
 WORKSPACE = "demo"
 DEMO_ENV = "demo.env"
 _SIMULATOR = "/simulator"
-_TOUR = Path("clients/python/examples/demo.py")
-
 _ACCOUNTS = {
     "demo-generic": ("generic", "generic"),
     "demo-booking-sync": ("booking-sync", "booking-sync/api/v3"),
@@ -51,21 +46,12 @@ _ACCOUNTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class DemoWorld:
-    """The address, token and directory that a new user needs to try the forwarder."""
-
-    url: str
-    token: str
-    data_dir: Path
-
-    @property
-    def curl(self) -> str:
-        """A curl command that works when pasted, and again when pasted again."""
-        arrival = datetime.now(UTC).date() + timedelta(days=30)
-        departure = arrival + timedelta(days=4)
-        return f"""curl -s {self.url}/api/v1/vrs/reservations \\
-  -H 'Authorization: Bearer {self.token}' \\
+def curl_command(url: str, token: str) -> str:
+    """A curl command that works when pasted, and again when pasted again."""
+    arrival = datetime.now(UTC).date() + timedelta(days=30)
+    departure = arrival + timedelta(days=4)
+    return f"""curl -s {url}/api/v1/vrs/reservations \\
+  -H 'Authorization: Bearer {token}' \\
   -H 'workspaceId: {WORKSPACE}' -H 'integrationAccountId: demo-generic' \\
   -H 'Content-Type: application/json' -H "Idempotency-Key: \\"try-$(date +%s)\\"" \\
   -d '{{"propertyId": 1001, "roomId": "room-'$(date +%s)'", "arrivalDate": "{arrival}", "departureDate": "{departure}",
@@ -98,35 +84,35 @@ def _started_as() -> str:
     return os.path.relpath(program) if program.is_relative_to(Path.cwd()) else str(program)
 
 
-def _explain(world: DemoWorld, console: str, forwarder: str) -> None:
+def _explain(url: str, token: str, data_dir: Path, console: str, forwarder: str) -> None:
     # Only a checkout has the tour.
-    tour = "  make demo\n      a short guided tour: a rejection, an outage survived\n" if _TOUR.exists() else ""
+    tour = "  make demo\n      a short guided tour: a rejection, an outage survived\n"
     say(
         f"""
-The forwarder is running on {world.url}   (data in {world.data_dir}, simulated PMSs; Ctrl-C stops it)
-API: {world.url}/docs   (guides, samples, and a form to try each operation with the token below)
+The forwarder is running on {url}   (data in {data_dir}, simulated PMSs; Ctrl-C stops it)
+API: {url}/docs   (guides, samples, and a form to try each operation with the token below)
 {console}
 
 Submit a reservation and wait for the PMS to confirm it:
 
-{world.curl}
+{curl_command(url, token)}
 
 Then:
   {forwarder} submissions list
       what became of everything
   {forwarder} key add --workspace {WORKSPACE} --test
       a key that reaches simulated PMSs alone
-{tour}  . {Path(world.data_dir) / DEMO_ENV}
+{tour if Path("clients/python/examples/demo.py").exists() else ""}  . {data_dir / DEMO_ENV}
       FORWARDER_URL, FORWARDER_TOKEN, FORWARDER_WORKSPACE for your own calls
-  {world.url}/metrics
+  {url}/metrics
       also /readyz   /healthz   /openapi.json   /asyncapi.yaml
 """
     )
 
 
-async def _prepare_demo_world(backend: Backend, url: str, simulator: str, data_dir: Path) -> DemoWorld:
-    """Creates the missing workspace and accounts, points the accounts at `simulator`, and writes `demo.env` (mode 0600) with a
-    token, the same as at the last start if its key is still valid."""
+async def _prepare_demo(backend: Backend, url: str, simulator: str, data_dir: Path) -> str:
+    """Creates the missing workspace and accounts, points the accounts at `simulator`, and writes `demo.env` (mode 0600) with the
+    returned token, the same as at the last start if its key is still valid."""
     known = {account.id: account for account in await backend.tenancy.accounts(WORKSPACE)}
     if not known:
         with suppress(AlreadyExists):
@@ -150,19 +136,19 @@ async def _prepare_demo_world(backend: Backend, url: str, simulator: str, data_d
     file.touch(mode=0o600)
     exported = {"FORWARDER_URL": url, "FORWARDER_TOKEN": token, "FORWARDER_WORKSPACE": WORKSPACE}
     file.write_text("".join(f"export {name}={value}\n" for name, value in exported.items()), encoding="utf-8")
-    return DemoWorld(url, token, data_dir)
+    return token
 
 
 async def _run(settings: Settings, listening: Listening, demo: bool, stop: Stop) -> None:
     """All stages and simulated PMSs in this process, on one port, until `stop`. Says how to use them once they run."""
     url, refused = own_url(listening, tls=settings.tls is not None), console_refusal(settings, listening)
-    # Plain HTTP to the process's own simulator, on this machine only: TLS would need its certificate to be trusted.
-    # Plain HTTP to any other than a loopback address is refused.
+    # Plain HTTP to the process's own simulator, on a loopback address: TLS would need its certificate to be trusted.
     here = settings.tls is None and is_local(urlsplit(own_url(listening)).hostname or "")
     aside = None if here else bind("127.0.0.1", 0)
     simulator = own_url(aside or listening) + _SIMULATOR
-    if settings.environment.simulator_url is None:  # test keys use this process's own simulator
-        environment = settings.environment.model_copy(update={"simulator_url": simulator})
+    environment = settings.environment
+    if environment.simulator_url is None:  # test keys use this process's own simulator
+        environment = environment.model_copy(update={"simulator_url": simulator})
         settings = replace(settings, environment=environment)
     # Kafka and PostgreSQL serve many processes.
     alone = alone_in(settings.backend.data_dir) if isinstance(settings.backend, Embedded) else nullcontext()
@@ -175,9 +161,8 @@ async def _run(settings: Settings, listening: Listening, demo: bool, stop: Stop)
             ingress = await open_ingress(stack, backend, publisher, outcomes, stop)
             worker = await open_worker(stack, backend, publisher)
             notifier = await open_notifier(stack, backend)
-            journal = settings.environment.data_dir / "simulator.jsonl"
+            journal = environment.data_dir / "simulator.jsonl"
             world = stack.enter_context(World(backend.clock, calendars=False, journal=journal))
-            health = worker_health(backend, worker, publisher)
             reading = [*await open_query(backend, outcomes), *await open_webhook_api(stack, backend, stop)]
             operators = [] if refused else await open_console(backend)
             routes = [*ingress, *reading, *contract_routes(), *operators]
@@ -192,13 +177,15 @@ async def _run(settings: Settings, listening: Listening, demo: bool, stop: Stop)
                 side_by_side(notifier.run(stop), stop),
                 side_by_side(housekeeping(backend, stop), stop),
             ):
-                program = _started_as()
-                if demo:
-                    demo_world = await _prepare_demo_world(backend, url, simulator, settings.environment.data_dir)
-                    sign_in = f"sign in with FORWARDER_TOKEN of {demo_world.data_dir / DEMO_ENV}"
-                    _explain(demo_world, refused or f"Console: {url}/console   ({sign_in})", program)
-                else:
-                    sign_in = f"a key to sign in: {program} key add --workspace … --scope operate"
-                    console = refused or f"Console: {url}/console   ({sign_in})"
+                program, data_dir = _started_as(), environment.data_dir
+                sign_in = f"a key to sign in: {program} key add --workspace … --scope operate"
+                token = await _prepare_demo(backend, url, simulator, data_dir) if demo else None
+                if token is not None:
+                    sign_in = f"sign in with FORWARDER_TOKEN of {data_dir / DEMO_ENV}"
+                console = refused or f"Console: {url}/console   ({sign_in})"
+                if token is None:
                     say(f"The forwarder is running on {url}\n{console}")
+                else:
+                    _explain(url, token, data_dir, console, program)
+                health = worker_health(backend, worker, publisher)
                 await serve_role("up", routes, backend, listening, stop, health=health, throttles=worker.throttles)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from forwarder.cli.run.up import DemoWorld
+from forwarder.cli.run.up import curl_command
 from tests.support.cases import for_each
 from tools.contracts.openapi import openapi
 
@@ -36,7 +36,7 @@ def shown() -> Iterator[tuple[str, str]]:
         blocks = [match["block"] for match in FENCED.finditer(text)] + INDENTED.findall(FENCED.sub("", text))
         for number, command in enumerate(command for block in blocks for command in bookings(block)):
             yield f"{page.relative_to(ROOT)}:{number}", command
-    (banner,) = bookings(DemoWorld("http://127.0.0.1:8080", "fwd_live_x", Path(".forwarder")).curl)
+    (banner,) = bookings(curl_command("http://127.0.0.1:8080", "fwd_live_x"))
     yield "forwarder up", banner
     for operation in (one for methods in openapi()["paths"].values() for one in methods.values()):
         if operation["operationId"] in SUBMITTING:
