@@ -122,9 +122,8 @@ class TopicCheck:
             return [], 0, {}
         async with self._log.admin() as admin:
             held = await admin.offsets(self._topic)
-        beyond = [each for each in places if each.partition not in held or each.offset >= held[each.partition].stop]
-        unowned = await self._store.unowned(len(held)) if held else 0
-        return [each.accepted_at for each in beyond], unowned, held
+        beyond = [at for home, offset, at in places if home not in held or offset >= held[home].stop]
+        return beyond, await self._store.unowned(len(held)) if held else 0, held
 
     async def _appended_at(self, topic: str, partition: int | None, offset: int) -> datetime | None:
         """When the message at `offset` of `partition`, or else the first one after it, was appended; with `partition` None, the

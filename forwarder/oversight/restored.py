@@ -134,8 +134,7 @@ class RecoveryCheck:
 
     async def behind(self, outcomes: Sequence[PublishedOutcome]) -> Sequence[PublishedOutcome]:
         known = await self.store.standing({each.request_id for each in outcomes}) if outcomes else {}
-        revisions = {request_id: each.revision for request_id, each in known.items()}
-        behind = [each for each in outcomes if revisions.get(each.request_id, -1) < each.revision]
+        behind = [each for each in outcomes if known.get(each.request_id, (0, -1))[1] < each.revision]
         purged = await self.purged_before() if behind else None
         newest = datetime.max.replace(tzinfo=UTC)  # an outcome without a time counts as such
         kept = [purged is None or (moment(each.occurred_at) or newest) >= purged for each in behind]

@@ -288,7 +288,7 @@ class Recovery:
     async def _restore(self, outcomes: Sequence[PublishedOutcome]) -> int:
         standing = await self.store.standing({each.request_id for each in outcomes}) if outcomes else {}
         ended = [
-            await self._ended(each, standing[each.request_id].id) for each in outcomes if each.request_id in standing
+            await self._ended(each, standing[each.request_id][0]) for each in outcomes if each.request_id in standing
         ]
         return await self.store.restore(ended) if ended else 0
 

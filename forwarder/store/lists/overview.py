@@ -28,22 +28,13 @@ from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.tables import POSSIBLE_STATUSES, outbox, recognised_by, reservations
 
 _row = reservations.c
-_LARGEST_ID: Final = 2**63 - 1
 _CANDIDATES: Final = 5000
 """How many rows one step of a search reads."""
-_MAX_WORDS, _MAX_PATTERN = 20, 1000
-"""How many words of a guest a database looks for, and how many characters of a text: it refuses larger conditions."""
-_SKEW: Final = timedelta(minutes=5)
-"""The maximum difference between the clocks of ingresses and workers."""
-_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+_MAX_PATTERN: Final = 1000
+"""How many characters of a text a database looks for: it refuses larger conditions."""
 _AS_STORED: Final = "id record_id request_id workspace_id account_id property_id pms_reservation_id revision api_key_id"
 _WRITTEN: Final = "status arrival_date departure_date attempts accepted_at due_at deadline_at leased_by problem"
 _SUMMARY: Final = columns_of(reservations, f"{_AS_STORED} {_WRITTEN}")
-_ASKED: Final = columns_of(reservations, "request_id account_id request evidence pms_reservation_id doubles")
-_TIMES: Final[Mapping[DialectName, sa.Executable]] = {
-    "postgresql": sa.text("SELECT clock_timestamp()"),
-    "sqlite": sa.text("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"),
-}
 
 
 class FailedState(NamedTuple):
@@ -83,7 +74,8 @@ class Overview:
         return await self._asked(_row.doubles.is_not(None))
 
     async def _asked(self, which: sa.ColumnElement[bool]) -> Sequence[AskedFor]:
-        found = sa.select(*_ASKED).where(which).order_by(_row.id.desc()).limit(1000)
+        columns = columns_of(reservations, "request_id account_id request evidence pms_reservation_id doubles")
+        found = sa.select(*columns).where(which).order_by(_row.id.desc()).limit(1000)
         return [
             AskedFor(
                 row.request_id,
@@ -98,19 +90,16 @@ class Overview:
 
     async def summaries(self, request_ids: Collection[str]) -> Sequence[SubmissionSummary]:
         """The submissions with these request ids, or of which these are duplicates, newest first."""
-        found = originals_of_batch(_SUMMARY).order_by(_row.id.desc())
-        batch = key_batch("request_id", request_ids)
-        return [_summary(row) for row in await self._database.read(found, {BATCH: batch})]
+        found, named = originals_of_batch(_SUMMARY).order_by(_row.id.desc()), key_batch("request_id", request_ids)
+        return [_summary(row) for row in await self._database.read(found, {BATCH: named})]
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[str]:
-        """The accounts that have submissions, shadows included; of one workspace, if given."""
-        # Each with its workspace, by one index step for each.
+        """The accounts that have submissions, shadows included; of one workspace, if given. One index step for each."""
         found = distinct(_row.account_id.is_not(None), _row.account_id, _row.status)
         of_it = sa.select(_row.workspace_id).where(_row.account_id == found.c.value).order_by(_row.status, _row.id)
         whose = of_it.limit(ONE).correlate(found).scalar_subquery().label("workspace_id")
-        every = sa.select(found.c.value.label("account_id"), whose).where(found.c.value.is_not(None))
-        rows = await self._database.read(every)
-        return [row.account_id for row in rows if workspace_id in {None, row.workspace_id}]
+        every = await self._database.read(sa.select(found.c.value, whose).where(found.c.value.is_not(None)))
+        return [row.value for row in every if workspace_id in {None, row.workspace_id}]
 
     async def search(
         self, wanted: SubmissionQuery, *, limit: int, before: int | None = None
@@ -121,12 +110,14 @@ class Overview:
         others = (wanted.reason, wanted.guest, wanted.transaction_keys, wanted.api_key_id)
         by_lead = lead == "status" or (lead == "property" and wanted.statuses == frozenset(Status))
         every_matches = by_lead and not any((*others, wanted.accepted_before, wanted.accepted_since))
-        # Ids follow the order of ingestion: so the wanted period is a range of ids.
-        lowest, first = 0, _LARGEST_ID if before is None else before
+        # Ids follow the order of ingestion: so the wanted period is a range of ids. Clocks of ingresses and workers may differ.
+        lowest, first = 0, 2**63 - 1 if before is None else before
         if wanted.accepted_since is not None:
-            lowest = await self._first_ingested(max(wanted.accepted_since, _EARLIEST) - _SKEW)
+            since = max(wanted.accepted_since, datetime(1970, 1, 1, tzinfo=UTC)) - timedelta(minutes=5)
+            lowest = await self._first_ingested(since)
         if wanted.accepted_before is not None:
-            first = min(first, await self._first_ingested(min(wanted.accepted_before, _LATEST) + LONGEST_LAG))
+            until = min(wanted.accepted_before, datetime(9000, 1, 1, tzinfo=UTC)) + LONGEST_LAG
+            first = min(first, await self._first_ingested(until))
         max_rows = limit if every_matches else max(limit, _CANDIDATES)
         asked = {"before": first, "max_rows": max_rows, BATCH: as_batch(runs_of(wanted, lead))}
         ids = [row.id for row in await self._database.read(candidates(dialect, lead), asked)]
@@ -162,7 +153,11 @@ class Overview:
         return low
 
     async def time(self) -> datetime:
-        shown: datetime | str = await self._database.scalar(_TIMES[self._database.dialect])
+        times: dict[DialectName, str] = {
+            "postgresql": "SELECT clock_timestamp()",
+            "sqlite": "SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')",
+        }
+        shown: datetime | str = await self._database.scalar(sa.text(times[self._database.dialect]))
         return datetime.fromisoformat(shown) if isinstance(shown, str) else shown
 
     async def unpublished(self, submission_id: int) -> Sequence[int]:
@@ -172,8 +167,7 @@ class Overview:
 
     async def statuses(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
         """The status, and the revision of the last event, of each known one of these."""
-        batch = key_batch("request_id", request_ids)
-        rows = await self._database.read(statuses(), {BATCH: batch})
+        rows = await self._database.read(statuses(), {BATCH: key_batch("request_id", request_ids)})
         return {row.request_id: (Status(row.status), row.revision) for row in rows}
 
     async def failed(self, request_ids: Collection[str]) -> Mapping[str, FailedState]:
@@ -205,8 +199,7 @@ def statuses() -> sa.Select[Any]:
 
 
 def _summary(row: sa.Row[Any]) -> SubmissionSummary:
-    attempts = attempts_of(row.attempts)
-    problem_code = None if row.problem is None else from_json(row.problem).get("code")
+    attempts, problem_code = attempts_of(row.attempts), from_json(row.problem or "{}").get("code")
     return SubmissionSummary(
         **{name: getattr(row, name) for name in _AS_STORED.split()},
         status=Status(row.status),
@@ -227,8 +220,6 @@ _max_rows = sa.bindparam("max_rows", type_=sa.Integer)
 _WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
 """The statuses that few submissions have."""
 
-_IMPOSSIBLE: Final = (Status.FAILED, Status.REJECTED)
-_MAX_RUNS: Final = 64
 MIN_DIGITS: Final = 6
 Lead = Literal["pms", "property", "status", "id"]
 """The key by which candidates are found. `id`: every row is one."""
@@ -241,7 +232,7 @@ def lead_of(wanted: SubmissionQuery) -> Lead:
         return "pms"
     if wanted.property_id is not None:
         return "property"
-    few = _statuses(wanted) <= _WAITING or len(wanted.accounts) * len(wanted.statuses) <= _MAX_RUNS
+    few = _statuses(wanted) <= _WAITING or len(wanted.accounts) * len(wanted.statuses) <= 64  # noqa: PLR2004
     return "status" if few or wanted.transaction_keys is not None else "id"
 
 
@@ -259,7 +250,7 @@ def runs_of(wanted: SubmissionQuery, lead: Lead) -> list[dict[str, Any]]:
 
 def _statuses(wanted: SubmissionQuery) -> frozenset[Status]:
     """The statuses whose runs to read; with transaction keys only those that the transactions' index lacks."""
-    return wanted.statuses if wanted.transaction_keys is None else wanted.statuses & {*_IMPOSSIBLE}
+    return wanted.statuses if wanted.transaction_keys is None else wanted.statuses & {Status.FAILED, Status.REJECTED}
 
 
 def candidates(dialect: DialectName, lead: Lead) -> sa.Select[Any]:
@@ -293,18 +284,16 @@ def of_transactions() -> sa.Select[Any]:
 
 
 def _conditions(dialect: DialectName, wanted: SubmissionQuery) -> list[sa.ColumnElement[bool]]:
-    conditions: list[sa.ColumnElement[bool]] = []
-    if wanted.statuses != frozenset(Status):
-        conditions.append(_row.status.in_(sorted(wanted.statuses)))
-    for column, compare, value in (
+    compared = (
         (_row.property_id, eq, wanted.property_id),
         (_row.pms_reservation_id, eq, wanted.pms_reservation_id),
         (_row.api_key_id, eq, wanted.api_key_id),
         (_row.accepted_at, lt, wanted.accepted_before),
         (_row.accepted_at, ge, wanted.accepted_since),
-    ):
-        if value is not None:
-            conditions.append(compare(column, value))
+    )
+    conditions = [compare(column, value) for column, compare, value in compared if value is not None]
+    if wanted.statuses != frozenset(Status):
+        conditions.append(_row.status.in_(sorted(wanted.statuses)))
     if wanted.transaction_keys is not None:
         conditions.append(_row.transaction_key.in_(sorted(wanted.transaction_keys.values())))
     if wanted.reason is not None:
@@ -322,7 +311,7 @@ def _guest_conditions(dialect: DialectName, guest: str) -> list[sa.ColumnElement
         if dialect == "postgresql":
             phone = sa.func.json_extract_path_text(sa.cast(_row.request, sa.JSON), "guest", "phone")
         return [sa.cast(phone, sa.Text).like(f"%{'%'.join(digits)}%")]
-    words = islice(dict.fromkeys(normalize("NFC", guest)[:_MAX_PATTERN].split()), _MAX_WORDS)
+    words = islice(dict.fromkeys(normalize("NFC", guest)[:_MAX_PATTERN].split()), 20)
     loosely = ("".join(each if each.isascii() and each.isalnum() else "%" for each in word) for word in words)
     return [_row.request.ilike(f"%{word}%") for word in loosely]
 

@@ -1,9 +1,9 @@
 """Read access to the store: booking engines read one integration account at a time, operators all of them. Everything may raise
 `StoreUnavailable`.
 
-**Cursors.** Ascending, a cursor is the id at which a page starts. Descending, it is one above it: a page holds the rows below its
-cursor. So 1, which no id is below, can mean the first page in either order. Ids are only ever added above the visible ones, and a
-page is a range of ids: a client that follows `next` sees each exactly once, even if a filter drops some of them.
+**Cursors.** Ascending, a cursor is the id at which a page starts. Descending, it is one above it. So 1, which no id is below, can
+mean the first page in either order. Ids are only ever added above the visible ones, and a page is a range of ids: a client that
+follows `next` sees each exactly once, even if a filter drops some of them.
 
 **Filters.** A page is merged from the runs of its leading filter: the rows that have one of its keys, in order of ids. The other
 filters are checked on these rows, and rows that they drop were read in vain. So the most selective filter should lead."""
@@ -21,10 +21,10 @@ from forwarder.store.submissions.port import Attempt
 
 @dataclass(frozen=True, slots=True)
 class StoredSubmission:
-    """One submission for a reader. `record`: the record of section 2.5 as JSON text, ready to be sent. `id`: the record's.
-    `revision`: of its last event, 0 before the first. `partition`: its partition of the requests topic. `similar_to`: the
-    request ids of others for the same stay and guest. `conflicting_at`: when the last submission with another body under its
-    idempotency key was accepted, which was not made. `evidence`: of its pushes."""
+    """One submission for a reader. `id`: the record's. `record`: of section 2.5 as JSON text, ready to be sent. `revision`: of its
+    last event, 0 before the first. `partition`: of the requests topic. `similar_to`: the request ids of others for the same stay
+    and guest. `conflicting_at`: when the last submission with another body under its idempotency key was accepted, which was not
+    made."""
 
     id: int
     request_id: str
@@ -102,9 +102,9 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionSummary:
-    """One submission in an operator's list. Timestamps and dates are ISO 8601; `due_at` is None if nothing is left to do.
-    `reason`: of its last try, or else the code of its problem. `held`: a worker has leased it. `revision`: of its last event, 0
-    before the first. `id`: the row's, with which searches continue; `record_id`: its record's, as callers know it."""
+    """One submission in an operator's list. Timestamps and dates are ISO 8601; `due_at` is None if nothing is left to do. `reason`:
+    of its last try, or else the code of its problem. `held`: a worker has leased it. `revision`: of its last event, 0 before the
+    first. `id`: the row's, with which searches continue; `record_id`: as callers know it."""
 
     id: int
     record_id: int
@@ -133,11 +133,11 @@ LONGEST_LAG: Final = timedelta(hours=12)
 
 @dataclass(frozen=True, slots=True)
 class SubmissionQuery:
-    """An operator's search: all criteria must match. `accounts`: any of these. `reason`: of the last try, or the code of the
-    problem. `accepted_before` may miss submissions ingested more than `LONGEST_LAG` after their acceptance. `guest`: words of the
-    guest's name or e-mail address, in any case and all of them, or at least six digits of a phone number. `transaction_keys`: by
-    account, as in `NaturalKey`. `api_key_id`: submitted with this key. From `account_id`, `workspace_id` and `transaction_id`, the
-    caller's, the search of operators makes `accounts` and `transaction_keys`."""
+    """An operator's search: all criteria must match. `accounts`: any of these. `reason`: of the last try, or the problem's code.
+    `accepted_before` may miss submissions ingested more than `LONGEST_LAG` after their acceptance. `guest`: words of the guest's
+    name or e-mail address, in any case and all of them, or at least six digits of a phone number. `transaction_keys`: by account,
+    as in `NaturalKey`. From `account_id`, `workspace_id` and `transaction_id`, the caller's, the search of operators makes
+    `accounts` and `transaction_keys`."""
 
     accounts: Collection[str] = ()
     statuses: frozenset[Status] = frozenset(Status)
@@ -164,7 +164,7 @@ class Waiting:
 
     @property
     def most(self) -> tuple[str, int] | None:
-        """The reason that most of those that were tried have, and how many that are; None if none was tried."""
+        """The reason that most of those that were tried have, and their number; None if none was tried."""
         tried = [(count, reason) for reason, count in self.reasons.items() if reason is not None]
         return max(tried)[::-1] if tried else None
 
@@ -232,18 +232,13 @@ def sides(ids: Collection[int], cursor: int, *, descending: bool = False) -> tup
 def neighbours(
     before: Sequence[int], onward: Sequence[int], limit: int, *, shown: int | None = None, descending: bool = False
 ) -> Neighbours:
-    """The neighbours of a page of `limit`, from up to `limit + 1` ids on either side of its cursor, nearest first: those `before`
-    it, and those from it `onward`. The previous page starts `limit` ids earlier; if it is the first one, at `FIRST`. The next one
-    starts after those `shown`, which are fewer than `limit` where no more fit."""
+    """The neighbours of a page of `limit`, from up to `limit + 1` ids on either side of its cursor, nearest first. The previous
+    page starts `limit` ids earlier; if it is the first one, at `FIRST`. The next one starts after those `shown`, which are fewer
+    than `limit` where no more fit."""
     above = 1 if descending else 0
-    if not before:
-        previous = None
-    elif len(before) <= limit:
-        previous = FIRST
-    else:
-        previous = before[limit - 1] + above
+    earlier = FIRST if len(before) <= limit else before[limit - 1] + above
     end = limit if shown is None else shown
-    return Neighbours(previous, onward[end] + above if len(onward) > end else None)
+    return Neighbours(earlier if before else None, onward[end] + above if len(onward) > end else None)
 
 
 Filter = Literal["property", "status", "arrival", "departure", "updated", "listed"]
@@ -251,9 +246,6 @@ Filter = Literal["property", "status", "arrival", "departure", "updated", "liste
 
 _WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
 """The statuses with work left, which few reservations have."""
-
-_FEW_DAYS: Final = 92
-"""Reading an empty day costs less than finding the next day with any rows: for this many days, no more than a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +260,6 @@ class ListShape:
 
 
 def shape_of(filters: Filters, order: Order) -> ListShape:
-    """The shape of the list with these `filters`."""
     is_listed = filters.statuses == LISTED_STATUSES
     is_given: dict[Filter, bool] = {
         "property": filters.property_id is not None,
@@ -290,15 +281,16 @@ def shape_of(filters: Filters, order: Order) -> ListShape:
         "listed": (6, 0),
     }
     lead = min(given, key=ranks.__getitem__)
-    every_day = lead in {"arrival", "departure"} and ranks[lead][1] <= _FEW_DAYS
+    # Reading an empty day costs less than finding the next day with any rows: for this many days, no more than a page.
+    every_day = lead in {"arrival", "departure"} and ranks[lead][1] <= 92  # noqa: PLR2004
     return ListShape(given, lead, order == "desc", every_day)
 
 
 @dataclass(frozen=True, slots=True)
 class AccountWork:
-    """The open work of one integration account; zeros and None for an account without any. `pending` includes submissions
-    that a worker holds or that wait for a retry; `due`: due rows that no worker holds, including cancellations and look-ups. The
-    oldest is the one accepted first; of the due ones, the one due for longest."""
+    """The open work of one integration account. `pending` includes submissions that a worker holds or that wait for a retry; `due`:
+    due rows that no worker holds, including cancellations and look-ups. The oldest is the one accepted first; of the due ones, the
+    one due for longest."""
 
     account_id: str
     pending: int

@@ -38,10 +38,7 @@ from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.tables import POSSIBLE_STATUSES, reservations
 
 _row = reservations.c
-_LARGEST_ID: Final = 2**63 - 1
 _account = sa.bindparam("account_id", type_=_row.account_id.type)
-
-
 _SHOWN: Final = "record_id request_id status created_at updated_at cancelled_at pms_reservation_id problem"
 _LARGEST_SIZE: Final = 2**31 - 1
 _whole_up_to = sa.bindparam("whole_up_to", type_=sa.Integer)
@@ -91,16 +88,6 @@ SUBMISSION: Final = (*_ABOUT, _row.record, _unless_recorded(_row.request), _row.
 _BY_ID: Final = sa.select(*SUBMISSION).where(
     _OF_ACCOUNT, _row.record_id == sa.bindparam("id", type_=_row.record_id.type)
 )
-_COMPARED: Final = "request_id status accepted_at cancel_requested_at cancel_problem request same_key"
-_of_the_stay = _row.stay_key == sa.bindparam("stay_key", type_=_row.stay_key.type)
-# Literally the index's condition.
-_recognised = (_row.stay_key.is_not(None), _row.status.in_(POSSIBLE_STATUSES))
-_SIMILAR: Final = (
-    sa.select(*columns_of(reservations, _COMPARED))
-    .where(_OF_ACCOUNT, _of_the_stay, *_recognised)
-    .limit(sa.literal_column(str(MAX_SIMILAR)))
-)
-_PROBE: Final = sa.select(ONE).select_from(reservations).limit(ONE)
 
 
 class Reader:
@@ -110,18 +97,23 @@ class Reader:
         self._database = Database(engine)
         self._by_request_ids = self._database.lookup(_BY_REQUEST_IDS)
         self._by_id = self._database.lookup(_BY_ID)
-        self._similar = self._database.lookup(_SIMILAR)
-        self._probe = self._database.lookup(_PROBE)
+        of_the_stay = _row.stay_key == sa.bindparam("stay_key", type_=_row.stay_key.type)
+        indexed = (_row.stay_key.is_not(None), _row.status.in_(POSSIBLE_STATUSES))  # literally the index's condition
+        compared = columns_of(
+            reservations, "request_id status accepted_at cancel_requested_at cancel_problem request same_key"
+        )
+        similar = sa.select(*compared).where(_OF_ACCOUNT, of_the_stay, *indexed)
+        self._similar = self._database.lookup(similar.limit(sa.literal_column(str(MAX_SIMILAR))))
+        self._probe = self._database.lookup(sa.select(ONE).select_from(reservations).limit(ONE))
         self._pages: dict[tuple[ListShape, bool], Lookup] = {}
 
     async def submission(self, account_id: str, request_id: str) -> StoredSubmission | None:
-        """The submission with that request id, or the original if it is a duplicate: then with the original's request id, and the
-        duplicate's own fingerprint."""
+        """The submission with that request id; or the original of a duplicate, with the duplicate's own fingerprint."""
         return (await self.submissions(account_id, [request_id])).get(request_id)
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
-        """The known submissions among these request ids, as `submission` returns them, in one read. A record larger than its
-        share of a MiB is left out: it is empty."""
+        """The known submissions among these, as `submission` returns them, in one read. A record larger than its share of a MiB is
+        empty."""
         whole_up_to = MAX_PAGE_BYTES // len(request_ids) if len(request_ids) > 1 else _LARGEST_SIZE
         named = {"account_id": account_id, "whole_up_to": whole_up_to, BATCH: key_batch("request_id", request_ids)}
         return {row.asked_as: _stored(row) for row in await self._by_request_ids(named)}
@@ -155,10 +147,9 @@ class Reader:
         changed meanwhile. A record that starts to match behind the reader is not shown, because its status changes."""
         # Rows that may make the page too large come without their large values. Few pages have any: these are read again, and
         # no more of them than fit, with the next one, as others may no longer match.
-        shape, whole_up_to = shape_of(filters, order), MAX_PAGE_BYTES // limit
-        asked = {"account_id": account_id, "max_rows": limit + 1}
-        parameters = {**parameters_of(filters, shape, cursor), **asked, "whole_up_to": whole_up_to}
-        is_first = cursor == FIRST
+        shape, whole_up_to, is_first = shape_of(filters, order), MAX_PAGE_BYTES // limit, cursor == FIRST
+        asked = {"account_id": account_id, "max_rows": limit + 1, "whole_up_to": whole_up_to}
+        parameters = {**parameters_of(filters, shape, cursor), **asked}
         read = self._pages.get((shape, is_first))
         if read is None:
             statement = page_statement(self._database.dialect, shape, is_first=is_first)
@@ -198,7 +189,7 @@ def parameters_of(filters: Filters, shape: ListShape, cursor: int) -> dict[str, 
     return {
         "whole_up_to": _LARGEST_SIZE,
         # Above every id: descending, the first page has the ids below that.
-        "cursor": _LARGEST_ID if shape.descending and cursor == FIRST else cursor,
+        "cursor": 2**63 - 1 if shape.descending and cursor == FIRST else cursor,
         "property": filters.property_id,
         "statuses": statuses,
         "arrival_first": filters.arrival.first or date.min,
@@ -215,7 +206,7 @@ def parameters_of(filters: Filters, shape: ListShape, cursor: int) -> dict[str, 
 def _stored(row: sa.Row[Any]) -> StoredSubmission:
     cancellation = None
     if row.cancel_requested_at is not None:
-        problem = None if row.cancel_problem is None else from_json(row.cancel_problem)
+        problem = row.cancel_problem and from_json(row.cancel_problem)
         status = cancellation_status(Status(row.status), problem)
         cancellation = Cancellation(status, iso(row.cancel_requested_at), row.cancel_reason, problem)
     return StoredSubmission(

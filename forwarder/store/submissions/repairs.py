@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import sqlalchemy as sa
 from pydantic_core import to_json
@@ -41,8 +41,7 @@ class Repairs:
 
     async def settle(self, ended: Ended) -> bool:
         """Records the outcome and its event, which the workers will publish. False if it is no longer IN_DOUBT."""
-        batch = outcome_batch(self._database.dialect, [ended])
-        return await self._change(batch, settle(), recorder.insert_events())
+        return await self._change(outcome_batch(self._database.dialect, [ended]), settle(), recorder.insert_events())
 
     async def acknowledge(self, failure_class: str) -> int:
         """Forgets the messages that were set aside as dead letters of that class; returns how many there were."""
@@ -50,11 +49,11 @@ class Repairs:
         return sum(row.messages for row in await self._database.run(gone))
 
     async def make_due(self, work_ids: Collection[int], *, now: datetime) -> int:
-        """Make due at once those of these that wait for a later time and that no worker holds; how many there were."""
+        """Makes due at once those of these that wait for a later time and that no worker holds; returns how many."""
         return len(await self._database.run(make_due(), {BATCH: key_batch("id", work_ids), "now": now}))
 
     async def hasten(self, account_id: str, *, at: datetime) -> int:
-        """Makes due at `at` what of the account waits for a later time and is not held; returns how many there were."""
+        """The same for those of an account, at `at`."""
         waiting = (_row.account_id == account_id, _OPEN, _row.leased_by.is_(None), _row.due_at > at)
         some = sa.select(_row.id).where(*waiting).limit(sa.literal_column("5000")).scalar_subquery()
         hastened = sa.update(reservations).where(_row.id.in_(some)).values(due_at=at).returning(_row.id)
@@ -77,13 +76,11 @@ class Repairs:
 
     async def undoubled(self, request_id: str, doubles: Sequence[str]) -> None:
         """Keeps only these ids of other reservations that the PMS shows under the submission's reference."""
-        written = to_json(doubles).decode() if doubles else None
         row = sa.update(reservations).where(_row.request_id == request_id, _row.doubles.is_not(None))
-        await self._database.run(row.values(doubles=written))
+        await self._database.run(row.values(doubles=to_json(doubles).decode() if doubles else None))
 
     async def _change(self, batch: Mapping[str, Any], *statements: sa.Executable) -> bool:
-        """Executes the statements, each on `batch`. False if one returns no row: then nothing is committed, and so nothing audited
-        as done."""
+        """Executes the statements, each on `batch`. False if one returns no row: then nothing is committed, nor audited as done."""
         try:
             async with self._database.transaction() as connection:
                 for statement in statements:
@@ -107,8 +104,7 @@ def settle() -> sa.Executable:
 
 @cache
 def reopen() -> sa.Executable:
-    """Makes a row in doubt pending again if it is unchanged since it was read. Not while a worker looks it up, whose result would
-    overwrite that of the next push."""
+    """Not while a worker looks the row up, whose result would overwrite that of the next push."""
     batch = batch_of(*columns_of(reservations, "id revision updated_at attempts deadline_at evidence"))
     unchanged = (same_key(_row.id, batch.c.id), _row.revision == batch.c.revision, _in_doubt, _row.leased_by.is_(None))
     values = {
@@ -134,24 +130,16 @@ def make_due() -> sa.Executable:
     return sa.update(reservations).where(*waiting).values(due_at=now).returning(_row.id)
 
 
-class RowState(NamedTuple):
-    """A row's id, and the revision of its last event."""
-
-    id: int
-    revision: int
-
-
 class StoreRecovery:
-    """Brings rows up to date with outcomes that were published before the store was restored to an earlier state. For a store that
-    no worker works on. Raises `StoreUnavailable`."""
+    """Brings rows up to date with outcomes that were published before the store was restored to an earlier state. For a store
+    without workers. Raises `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
 
     async def newest(self) -> int | None:
         """When the log appended the submission that was ingested last, in milliseconds since 1970; None if the store is empty."""
-        newest: int | None = await self._database.scalar(NEWEST_APPENDED)
-        return newest
+        return cast("int | None", await self._database.scalar(NEWEST_APPENDED))
 
     async def unfinished(self) -> Sequence[datetime | None]:
         rows = await self._database.read(sa.select(recoveries.c.since).where(recoveries.c.recovered_at.is_(None)))
@@ -174,19 +162,17 @@ class StoreRecovery:
         """How many of these cancellation requests the store lacks, for submissions that it has."""
         if not requests:
             return 0
-        named = key_batch("request_id", {each.request_id for each in requests})
-        originals = await self._database.read(duplicates.originals(), {BATCH: named})
-        names = {row.request_id: row.duplicate_of for row in originals}
-        rows = [
-            {"request_id": names.get(each.request_id, each.request_id), "revision": each.revision} for each in requests
-        ]
+        named = {BATCH: key_batch("request_id", {each.request_id for each in requests})}
+        names = {row.request_id: row.duplicate_of for row in await self._database.read(duplicates.originals(), named)}
+        asked = ((names.get(each.request_id, each.request_id), each.revision) for each in requests)
+        rows = [{"request_id": request_id, "revision": revision} for request_id, revision in asked]
         return int(await self._database.scalar(cancellations.not_noted(), {BATCH: as_batch(rows)}))
 
     async def replays_not_made(self, replays: Mapping[str, int]) -> Collection[str]:
         """The replays that the store lacks, among these (by request id, with the revision of the failure)."""
-        rows = as_batch([{"request_id": each, "revision": revision} for each, revision in replays.items()])
         if not replays:
             return ()
+        rows = as_batch([{"request_id": each, "revision": revision} for each, revision in replays.items()])
         failed = {row.request_id for row in await self._database.read(intake.replayable(), {BATCH: rows})}
         replaced = await replaced_by(self._database.read, self._database.dialect, replays)
         return failed - replaced.keys()
@@ -197,21 +183,20 @@ class StoreRecovery:
         batch = batch_of(_row.request_id, *keys)
         rows = [{"request_id": each, **natural_columns(key)} for each, key in naturals.items()]
         if rows:
-            unnamed = sa.and_(_row.natural_key.is_(None), _row.anonymized_at.is_(None))
-            named = sa.update(reservations).where(_row.request_id == batch.c.request_id, unnamed)
-            statement = named.values({key.name: batch.c[key.name] for key in keys})
-            await self._database.run(statement, {BATCH: as_batch(rows)})
+            unnamed = (_row.request_id == batch.c.request_id, _row.natural_key.is_(None), _row.anonymized_at.is_(None))
+            values = {key.name: batch.c[key.name] for key in keys}
+            await self._database.run(sa.update(reservations).where(*unnamed).values(values), {BATCH: as_batch(rows)})
 
-    async def standing(self, request_ids: Collection[str]) -> Mapping[str, RowState]:
+    async def standing(self, request_ids: Collection[str]) -> Mapping[str, tuple[int, int]]:
+        """The id of each one's row, and the revision of its last event."""
         found = sa.select(_row.request_id, _row.id, _row.revision).where(in_batch(_row.request_id))
         rows = await self._database.read(found, {BATCH: key_batch("request_id", request_ids)})
-        return {row.request_id: RowState(row.id, row.revision) for row in rows}
+        return {row.request_id: (row.id, row.revision) for row in rows}
 
     async def restore(self, ended: Sequence[Ended]) -> int:
         """Records these outcomes, each a row's last, with their events, even if a worker holds the rows; returns how many were
         later than the row's."""
         dialect = self._database.dialect
-        # Like `finish`, for rows of any earlier revision.
         finished = finish_where(sa.true(), outcomes(), following=False).returning(_row.id)
         async with self._database.transaction() as connection:
             later = {row.id for row in await connection.execute(finished, outcome_batch(dialect, ended))}
@@ -221,15 +206,8 @@ class StoreRecovery:
 
 
 _gap = log_gaps.c
-_PLACES: Final = 200
-
-
-class SubmissionPlace(NamedTuple):
-    """A submission's partition and offset on the requests topic, and when it was accepted."""
-
-    partition: int
-    offset: int
-    accepted_at: datetime
+_NEWEST: Final = sa.select(_row.id).order_by(_row.id.desc()).limit(200)
+"""The rows whose places on the topic are compared."""
 
 
 class NotedGap(NamedTuple):
@@ -253,11 +231,11 @@ class Places:
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
 
-    async def newest_places(self) -> Sequence[SubmissionPlace]:
-        """The places of the newest few hundred submissions, without those before the last `accept`."""
-        newest = sa.select(_row.partition, _row.log_offset, _row.accepted_at).order_by(_row.id.desc()).limit(_PLACES)
-        places = [SubmissionPlace(*tuple(row)) for row in await self._database.read(newest)]
-        return [each for each in places if each.offset >= 0]
+    async def newest_places(self) -> Sequence[tuple[int, int, datetime]]:
+        """Partition and offset of the newest few hundred submissions, without those before the last `accept`, and when they were
+        accepted."""
+        newest = await self._database.read(_NEWEST.with_only_columns(_row.partition, _row.log_offset, _row.accepted_at))
+        return [(row.partition, row.log_offset, row.accepted_at) for row in newest if row.log_offset >= 0]
 
     async def note(self, gap: NotedGap) -> None:
         """Keeps the gap until `accept`. Noting it again changes nothing."""
@@ -283,16 +261,14 @@ class Places:
 
     async def accept(self) -> None:
         """Accepts the topics as they are: no longer compares the places of the newest submissions, and deletes the gaps."""
-        newest = sa.select(_row.id).order_by(_row.id.desc()).limit(_PLACES).scalar_subquery()
-        here = sa.update(reservations).where(_row.id.in_(newest), _row.log_offset >= 0)
+        here = sa.update(reservations).where(_row.id.in_(_NEWEST.scalar_subquery()), _row.log_offset >= 0)
         async with self._database.transaction() as connection:
             await connection.execute(here.values(log_offset=-1 - _row.log_offset))
             await connection.execute(sa.delete(log_gaps))
 
     async def unowned(self, partitions: int) -> int:
         """How many open rows belong to partitions that the topic no longer has, so that no worker can own them."""
-        found = sa.select(sa.func.count()).select_from(reservations).where(_unowned(partitions))
-        return int(await self._database.scalar(found))
+        return int(await self._database.scalar(sa.select(sa.func.count(_row.id)).where(_unowned(partitions))))
 
     async def unowned_keys(self, partitions: int) -> Sequence[tuple[str, str]]:
         """Account and property of some of them."""
@@ -309,8 +285,8 @@ class Places:
 
     async def move(self, homes: Mapping[tuple[str, str], int], *, gone: int | None = None) -> int:
         """Moves the open rows of these accounts and properties to the partitions that their messages would go to, or only those of
-        partitions from `gone` on; returns how many. Otherwise no worker may hold any of them. Their places on the topic, which is
-        another one by then, are no longer compared."""
+        partitions from `gone` on; returns how many. Otherwise no worker may hold any of them. Their places on the topic, by then
+        another one, are no longer compared."""
         batch = batch_of(_row.account_id, _row.property_id, sa.column("home", sa.Integer))
         rows = [{"account_id": key[0], "property_id": key[1], "home": home} for key, home in homes.items()]
         same = sa.and_(_row.account_id == batch.c.account_id, _row.property_id == batch.c.property_id)
