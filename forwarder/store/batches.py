@@ -4,8 +4,8 @@ A batch is one parameter: a JSON array of objects that the database itself turns
 prepared once, serves every batch size, in one round trip.
 
 A batch finds its rows by their keys, one index look-up each, regardless of statistics: those of a table that quickly fills or
-empties are wrong for a while, and PostgreSQL caches plans meanwhile. So the statements leave only one plan. SQLite's plans do not
-depend on the number of rows."""
+empties are wrong for a while, and PostgreSQL caches plans meanwhile. So the statements leave only one plan, as SQLite has
+anyway."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -98,10 +98,8 @@ def _compiled_batch(element: _Batch, compiler: SQLCompiler, **options: Any) -> s
 
 
 same_key = sql_function("same_key", sa.Boolean())
-"""An indexed column (the first) equals a value of the batch (the second).
-
-For equality a planner may sort or hash one side, or walk the whole index. For a range, even of a single key, it must look up the
-index once per row of the batch."""
+"""An indexed column (the first) equals a value of the batch (the second). For equality a planner may sort or hash one side, or walk
+the whole index. For a range, even of a single key, it must look up the index once per row of the batch."""
 
 
 @compiles(same_key)

@@ -146,8 +146,8 @@ def _outage(error: BaseException) -> StoreUnavailable:
 
 def _says_outage(error: BaseException | None) -> bool:
     if code := _sqlite_code(error):
-        # BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, NOTADB: https://sqlite.org/rescode.html
-        # A missing table or column has no code of its own.
+        # BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, NOTADB:
+        # https://sqlite.org/rescode.html A missing table or column has no code of its own.
         is_outage = code in {5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 26}
         return is_outage or re.match("no such |.* has no column ", str(error)) is not None
     sqlstate = sqlstate_of(error)
@@ -195,8 +195,8 @@ class SqlTexts:
         return sorted(await self._inspected(lambda catalogue: catalogue.get_table_names()))
 
     async def of(self, table: str) -> AsyncGenerator[Sequence[StoredText], None]:
-        """The texts of a table, in batches, each in a short transaction, so that a slow reader blocks nothing. May miss texts that
-        are written meanwhile."""
+        """The texts of a table, in batches, each in a short transaction: a slow reader blocks nothing, and may miss what is
+        written."""
         # Not its indexes, which cannot all be reflected.
         described = await self._inspected(lambda catalogue: catalogue.get_columns(table))
         known = sa.Table(table, sa.MetaData(), *(sa.Column(each["name"], each["type"]) for each in described))

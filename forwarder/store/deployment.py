@@ -191,8 +191,7 @@ def _first(rows: sa.Select[Any]) -> sa.ScalarSelect[datetime]:
 
 
 class AuditTrail:
-    """Entries are numbered from 1 in commit order, without a gap; they are appended and read, never changed or deleted. Raises
-    `StoreUnavailable`."""
+    """Entries are numbered from 1 in commit order, without a gap, and never changed or deleted. Raises `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)

@@ -70,8 +70,7 @@ async def _as_owner(database_url: str | Path, change: Callable[[Connection], lis
 
 
 async def is_current(engine: AsyncEngine) -> bool:
-    """Whether the database has the tables that this version needs; true too if a newer version migrated it. Raises
-    `StoreUnavailable`."""
+    """Whether the database has the tables of this version, or of a newer one. Raises `StoreUnavailable`."""
     applied = {*await applied_revisions(engine)}
     return bool(applied) and (HEAD in applied or not applied <= known_revisions())
 
@@ -123,8 +122,7 @@ def _quoted(name: str) -> str:
 
 
 def _of(columns: str) -> Sequence[str]:
-    """The privilege to read only these columns, separated by spaces. Quoted, because one may have a reserved name, such as
-    `similar`."""
+    """The privilege to read only these columns. Quoted, because one may have a reserved name, such as `similar`."""
     return ("SELECT ({})".format(", ".join(map(_quoted, columns.split()))),)
 
 
@@ -133,8 +131,7 @@ _RECORDS: Final = _of(
     "attempts fingerprint revision accepted_at created_at updated_at cancelled_at cancel_requested_at cancel_reason cancel_problem "
     "partition similar_to conflicting_at stay_key same_key evidence"
 )
-"""The columns that responses to callers need: no card, and only the keyed hashes that distinguish similar submissions from
-repeats."""
+"""What responses to callers need: no card, and only the keyed hashes that distinguish similar submissions from repeats."""
 _ACCOUNTS: Final = _of(
     "id workspace_id kind base_url concurrency rate_per_second deadline_seconds paused options duplicate_window_seconds similar "
     "skipped_checks"
@@ -223,8 +220,8 @@ class CannotMakeRoles(ValueError):
 
 
 async def make_roles(database_url: str | Path) -> list[str]:
-    """Creates missing roles, grants each exactly its privileges, and returns their names. Safe to repeat. Raises
-    `CannotMakeRoles`, `StoreUnavailable`."""
+    """Creates missing roles, grants each exactly its privileges, and returns their names. Raises `CannotMakeRoles`,
+    `StoreUnavailable`."""
     if isinstance(database_url, Path):
         raise CannotMakeRoles("Roles are PostgreSQL's: embedded, one process reads and writes all files.")
 

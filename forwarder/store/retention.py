@@ -48,8 +48,7 @@ _GUEST: Final = (
 _OPEN = (Status.PENDING.value, Status.IN_DOUBT.value)
 
 UNSORTED: Final = ("SET LOCAL enable_sort = off", "SET LOCAL enable_incremental_sort = off")
-"""Without this, PostgreSQL may read and sort all deliveries of an endpoint to find the first few, if the table was never
-analyzed."""
+"""Otherwise PostgreSQL may read and sort all deliveries of an endpoint for the first few, if the table was never analyzed."""
 
 
 class ErasureState(StrEnum):
@@ -87,8 +86,7 @@ class ParkedReason:
 
 
 class GuestStore:
-    """Guests' data in the store. Every method may raise `StoreUnavailable`. While sweeping, each call is one short transaction, and
-    skips rows that others have locked."""
+    """Guests' data. Raises `StoreUnavailable`. A sweep's call is one short transaction, and skips rows that others have locked."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
@@ -104,8 +102,8 @@ class GuestStore:
             return len(await self._anonymize(connection, rows, now))
 
     async def forget_parked_reasons(self, account_ids: Collection[str], *, before: datetime, limit: int) -> int:
-        """Erases up to `limit` reasons of cancellations requested before that time, whose submissions never arrived; returns how
-        many. The cancellations stay in force."""
+        """Erases up to `limit` reasons of cancellations that were requested before then and whose submissions never came; how
+        many."""
         old = (in_batch(_parked.account_id), _parked.requested_at < before, _parked.reason.is_not(None))
         named = sa.select(_parked.request_id).where(*old).limit(limit)
         return len(await self._forget_reasons(named, key_batch("account_id", account_ids)))
@@ -117,9 +115,8 @@ class GuestStore:
     async def delete_deliveries(
         self, endpoint_id: str, *, ended_before: datetime, after: int, limit: int
     ) -> tuple[int | None, int]:
-        """Deletes those of the next `limit` deliveries of the endpoint, with ids above `after`, that ended before that time. Keeps
-        pending ones, however old. Returns the id of the last one read, None if no later one can have ended before; and how many
-        were deleted."""
+        """Deletes those of the next `limit` deliveries of the endpoint, with ids above `after`, that ended before then. Keeps
+        pending ones. Returns the id of the last one read, None if no later one can have ended before; and how many were deleted."""
         async with self._database.transaction() as connection:
             if self._database.dialect == "postgresql":
                 for setting in UNSORTED:
@@ -143,8 +140,8 @@ class GuestStore:
     async def page(
         self, *, after: int, limit: int, workspace_id: str | None
     ) -> tuple[Sequence[GuestRecord], int | None]:
-        """The submissions with a guest's data among the next `limit` ids above `after`, of one workspace if given; and the last id
-        read, None if there was none."""
+        """The submissions with a guest's data among the next `limit` ids above `after`; and the last id read, None if there was
+        none."""
         ids = sa.select(_row.id).where(_row.id > after).order_by(_row.id).limit(limit).subquery("ids")
         last: int | None = await self._database.scalar(sa.select(sa.func.max(ids.c.id)))
         if last is None:
@@ -290,8 +287,7 @@ def _json(value: Any) -> str:
 
 
 class Purger:
-    """Deletes submissions that finished before the day `before` (see `FINISHED_DAY`), of one workspace, or of all if `workspace_id`
-    is None. Raises `StoreUnavailable`."""
+    """Deletes submissions that finished before a day (see `FINISHED_DAY`), of one workspace or all. Raises `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
@@ -303,8 +299,7 @@ class Purger:
     async def delete_some(
         self, before: date, workspace_id: str | None, *, after: int, limit: int
     ) -> tuple[int | None, int]:
-        """Deletes the finished ones among the next `limit` rows with ids above `after`. Returns the id of the last row read, None
-        if there are no more, and how many were deleted."""
+        """Deletes the finished ones among the next `limit` rows above `after`. Returns the last id read, if any, and how many."""
         # Ids follow the order of ingestion: once a row is too recent, all later ones are.
         following = sa.select(_row.id, _row.created_at).where(_row.id > after).order_by(_row.id).limit(limit)
         span = following.subquery("span")
@@ -326,8 +321,8 @@ class Purger:
         return last, len(gone)
 
     async def forget_repeats(self) -> None:
-        """Deletes the names of those that repeated submissions which are gone and may be made again. A name without a submission
-        would swallow what is sent under it."""
+        """Deletes the names of repeats whose originals are gone and may be made again: they would swallow what is sent under
+        them."""
         original, itself = duplicates.c.duplicate_of, duplicates.alias()
         has_row = sa.exists().where(_row.request_id == original)
         was_purged = sa.exists().where(itself.c.request_id == original)

@@ -144,8 +144,7 @@ _partial_index("reservations_failed", _row.account_id, _row.failure_class, where
 
 
 def recognised_by(columns: ReadOnlyColumnCollection[str, Any]) -> sa.ColumnElement[str]:
-    """The key that repeats are searched by: the transaction, or the natural key if there is none. Submissions with different
-    transactions never share it."""
+    """The key that repeats are searched by: the transaction, or else the natural key. Different transactions never share it."""
     return sa.func.coalesce(columns.transaction_key, columns.natural_key)
 
 
@@ -285,8 +284,8 @@ suspects = _table(
     sa.Column("worker_id", Key, nullable=False),
     sa.Column("deaths", sa.Integer, nullable=False, server_default=sa.text("0")),
 )
-"""Rows that were taken over repeatedly, while a worker pushes them: `id` is the row's, `deaths` how many workers died while they
-pushed it, before this one."""
+"""Rows taken over repeatedly, while a worker pushes them; `deaths`: how many workers died while they pushed one, before this
+one."""
 
 webhook_deliveries = _table(
     "webhook_deliveries",

@@ -1,8 +1,7 @@
 """The operators' reads: finding, showing and searching any workspace's submissions.
 
 A search reads candidates, newest first, a bounded number at a time: an index has the ids of one account and status, or property, in
-order, as others do for one PMS id, or one transaction. The other filters are checked on the candidates' rows: in SQL where a
-database can, and the rest here."""
+order, as others do for one PMS id, or one transaction. Their rows are checked for the rest: in SQL where a database can."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -138,8 +137,8 @@ class Overview:
         return found[:limit], found[limit - 1].id
 
     async def _first_ingested(self, moment: datetime) -> int:
-        """The id of the first row ingested at `moment` or later, or one above all. By bisection: an index on the time would
-        slow every ingest down."""
+        """The id of the first row ingested at `moment` or later, or one above all. By bisection: no index on the time slows
+        ingests."""
         edges = sa.select(sa.func.min(_row.id).label("first"), sa.func.max(_row.id).label("last"))
         (edge,) = await self._database.read(edges)
         low, high = edge.first or 0, (edge.last or 0) + 1

@@ -23,8 +23,7 @@ from forwarder.store.submissions.port import Attempt
 class StoredSubmission:
     """One submission for a reader. `id`: the record's. `record`: of section 2.5 as JSON text, ready to be sent. `revision`: of its
     last event, 0 before the first. `partition`: of the requests topic. `similar_to`: the request ids of others for the same stay
-    and guest. `conflicting_at`: when the last submission with another body under its idempotency key was accepted, which was not
-    made."""
+    and guest. `conflicting_at`: when the last one with another body under its idempotency key was accepted, which was not made."""
 
     id: int
     request_id: str
@@ -91,8 +90,8 @@ DEFAULT_FILTERS: Final = Filters()
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: `records` as JSON texts, in the order requested. `current` is the cursor at which it starts; `previous` and `next`
-    are None where there is no such page."""
+    """`records` as JSON texts, in the order requested. `current`: the cursor at which the page starts; `previous`, `next`: None if
+    none."""
 
     records: Sequence[str]
     current: int
@@ -134,10 +133,9 @@ LONGEST_LAG: Final = timedelta(hours=12)
 @dataclass(frozen=True, slots=True)
 class SubmissionQuery:
     """An operator's search: all criteria must match. `accounts`: any of these. `reason`: of the last try, or the problem's code.
-    `accepted_before` may miss submissions ingested more than `LONGEST_LAG` after their acceptance. `guest`: words of the guest's
-    name or e-mail address, in any case and all of them, or at least six digits of a phone number. `transaction_keys`: by account,
-    as in `NaturalKey`. From `account_id`, `workspace_id` and `transaction_id`, the caller's, the search of operators makes
-    `accounts` and `transaction_keys`."""
+    `accepted_before` may miss submissions ingested more than `LONGEST_LAG` after their acceptance. `guest`: all of these words of
+    the guest's name or e-mail address, in any case, or at least six digits of a phone number. `transaction_keys`: by account, as in
+    `NaturalKey`. Of `account_id`, `workspace_id` and `transaction_id` operators' search makes `accounts` and `transaction_keys`."""
 
     accounts: Collection[str] = ()
     statuses: frozenset[Status] = frozenset(Status)
@@ -233,8 +231,7 @@ def neighbours(
     before: Sequence[int], onward: Sequence[int], limit: int, *, shown: int | None = None, descending: bool = False
 ) -> Neighbours:
     """The neighbours of a page of `limit`, from up to `limit + 1` ids on either side of its cursor, nearest first. The previous
-    page starts `limit` ids earlier; if it is the first one, at `FIRST`. The next one starts after those `shown`, which are fewer
-    than `limit` where no more fit."""
+    page starts `limit` ids earlier, or at `FIRST`; the next one after those `shown`, fewer than `limit` where no more fit."""
     above = 1 if descending else 0
     earlier = FIRST if len(before) <= limit else before[limit - 1] + above
     end = limit if shown is None else shown
@@ -288,9 +285,8 @@ def shape_of(filters: Filters, order: Order) -> ListShape:
 
 @dataclass(frozen=True, slots=True)
 class AccountWork:
-    """The open work of one integration account. `pending` includes submissions that a worker holds or that wait for a retry; `due`:
-    due rows that no worker holds, including cancellations and look-ups. The oldest is the one accepted first; of the due ones, the
-    one due for longest."""
+    """The open work of one integration account. `pending` includes what a worker holds or waits for a retry; `due`: due rows that
+    no worker holds, including cancellations and look-ups. The oldest: accepted first; of the due ones, due for longest."""
 
     account_id: str
     pending: int
@@ -303,8 +299,7 @@ class AccountWork:
 
 @dataclass(frozen=True, slots=True)
 class FailedWork:
-    """How many submissions of an account are FAILED, and neither replayed nor anonymized since, by the class of their dead
-    letter."""
+    """How many submissions of an account are FAILED, not replayed, and not anonymized, by the class of their dead letter."""
 
     account_id: str
     failure_class: str

@@ -112,7 +112,7 @@ class Reader:
         return (await self.submissions(account_id, [request_id])).get(request_id)
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
-        """The known submissions among these, as `submission` returns them, in one read. A record larger than its share of a MiB is
+        """The known ones among these, as `submission` returns them, in one read. Records larger than their share of a MiB are
         empty."""
         whole_up_to = MAX_PAGE_BYTES // len(request_ids) if len(request_ids) > 1 else _LARGEST_SIZE
         named = {"account_id": account_id, "whole_up_to": whole_up_to, BATCH: key_batch("request_id", request_ids)}

@@ -88,8 +88,7 @@ def _ids(dialect: DialectName, shape: ListShape) -> sa.Select[Any]:
 
 
 def _listed(dialect: DialectName, shape: ListShape, columns: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
-    """The default list: one run of a partial index on these rows alone, so that submissions that ended without a reservation
-    are not even skipped."""
+    """The default list: one run of a partial index on its rows alone, so that others are not even skipped."""
     rows = sa.select(*columns).where(IS_LISTED)
     return _in_order(dialect, shape, rows, _row.account_id, _account).limit(_max_rows)
 

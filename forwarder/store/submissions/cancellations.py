@@ -43,8 +43,7 @@ def not_noted() -> sa.Select[Any]:
 
 @cache
 def note() -> sa.Executable:
-    """Notes a batch of cancellations on their rows, where none is noted yet or the noted one failed with the revision named
-    here."""
+    """Notes a batch of cancellations on their rows, where none is noted yet or one failed with the revision named here."""
     own = "request_id account_id revision cancel_requested_at cancel_reason deadline_at trace"
     batch = batch_of(*columns_of(reservations, own))
     unsent = sa.and_(_row.status == PENDING, _row.leased_by.is_(None), ~_row.possibly_sent)

@@ -27,9 +27,8 @@ from forwarder.store.tables import POSSIBLE_STATUSES, duplicates, parked_cancell
 
 @dataclass(slots=True)
 class Repeats:
-    """The repeats in a batch. `duplicates`: repeats of an earlier submission, by row id; `known`: those of them that were recorded
-    before. `keyed`: the rows that a keyed submission repeats. `similar`: the request ids of others for the same stay and guest, by
-    row id."""
+    """The repeats in a batch. `duplicates`: repeats of an earlier submission, by row id; `known`: those recorded before. `keyed`:
+    the rows that a keyed submission repeats. `similar`: the request ids of others for the same stay and guest, by row id."""
 
     duplicates: dict[int, Duplicate] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
@@ -161,8 +160,7 @@ def earlier_in(row: sa.Row[Any]) -> Earlier:
 
 
 async def replaced_by(execute: Execute, dialect: DialectName, request_ids: Collection[str]) -> Mapping[str, str]:
-    """Those of these failed submissions that must not be made any more, each with the request id of the newest one that replaces
-    it; looked up by `execute`."""
+    """Those of these failed submissions that must not be made any more, each with the newest one that replaces it."""
     found: dict[str, str] = {}
     named = {BATCH: key_batch("request_id", request_ids), "first": 2**63 - 1}
     for row in sorted(await execute(alike_of(dialect), named), key=lambda each: each.old_id):
@@ -256,8 +254,7 @@ def note_conflicts() -> sa.Executable:
 
 @cache
 def alike_of(dialect: DialectName) -> sa.CompoundSelect[Any]:
-    """For a batch of failed submissions: each joined with the rows that have the same content and may lead to a reservation. A row
-    may occur twice."""
+    """For a batch of failed submissions: rows with the same content that may lead to a reservation. A row may occur twice."""
     of_failed = (
         _new.c.request_id.label("failed_id"),
         _new.c.natural_key.label("failed_natural"),

@@ -1,5 +1,4 @@
-"""Ingests submissions and cancellations, one batch at a time: whichever of a submission and its cancellation comes second finds
-the first."""
+"""Ingests submissions and cancellations, batch by batch: the second of a submission and its cancellation finds the first."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -185,8 +184,7 @@ class SubmissionIntake(Leases):
         """Notes the cancellation on each submission, or on its original if it is a duplicate; returns the existing rows by request
         id, of the submissions and of the duplicates. A worker that holds one finishes its push first. The deadline of a submission
         that was surely not sent becomes `now`; a CONFIRMED one becomes due at once, to be cancelled. One that is not known yet gets
-        it when it is ingested, and is not leased then. Changes nothing if a cancellation was noted before, unless that one failed
-        with the revision that the request names."""
+        it when it is ingested. Changes nothing if one was noted before, unless that failed with the revision named here."""
         if not arrivals:
             return {}
         async with self._database.transaction() as connection:
@@ -276,8 +274,7 @@ def replayable() -> sa.Executable:
 
 @cache
 def revive() -> sa.Executable:
-    """Makes failed submissions of a batch pending again, with the cards of their dead letters, if they failed with the letter's
-    revision, so that a letter works once."""
+    """Makes failed submissions pending again, with their dead letters' cards, if they failed with the letter's revision."""
     batch = batch_of(*columns_of(reservations, "request_id revision partition log_offset card deadline_at"))
     values = {
         "status": PENDING,

@@ -104,8 +104,7 @@ class Leases(LossDetection):
     async def claim_expired(
         self, worker_id: str, partitions: Collection[int], *, now: datetime, limit: int
     ) -> Sequence[Work]:
-        """Like `claim`, but for rows of any account, PENDING or to be cancelled, whose deadline has passed, due or not. The worker
-        must not push them."""
+        """Like `claim`, for rows of any account, PENDING or to be cancelled, whose deadline has passed. They must not be pushed."""
         parameters = {"partitions": list(partitions), "now": now, "limit": limit}
         rows = await self._lease(worker_id, claim_expired(), parameters)
         return await self._works(worker_id, rows, now, to_end=True)
@@ -174,8 +173,7 @@ class Leases(LossDetection):
 
     async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
         """Makes durable, before the first byte, that these rows are about to be pushed: if the lease expires, they count as
-        possibly sent. Returns the ids of those that this worker still holds. Only needed if their target has neither key nor
-        reference."""
+        possibly sent. Returns those still held. Only needed if their target has neither key nor reference."""
         batch = {"worker_id": worker_id, BATCH: key_batch("id", work_ids)}
         return {row.id for row in await self._database.run(mark_pushing(), batch)} if work_ids else ()
 

@@ -37,9 +37,9 @@ NEWEST_APPENDED: Final = select(_row.log_timestamp_ms).where(_row.id == select(f
 
 
 class PutOff(NamedTuple):
-    """Of a row that is durably put off: its revision, its tries, and when it was recorded. Both only grow, whatever the clocks of
-    other workers say; tries begin anew under a later revision. `takeovers`: of one that its worker no longer held; with more,
-    another worker has it."""
+    """Of a row that is durably put off: its revision, its tries, and when it was recorded. Both only grow, whatever other workers'
+    clocks say; tries begin anew under a later revision. `takeovers`: if its worker no longer held it; with more, another one has
+    it."""
 
     revision: int
     tries: int
@@ -85,8 +85,7 @@ class LossDetection:
             self._identity.note(str(await self._database.scalar(OBSERVE)))
 
     def _remember(self, durable: Iterable[tuple[str, int, str | None]], now: datetime) -> None:
-        """Of these submissions, events up to that revision are durable; and a cancellation by that account, on the row or
-        parked."""
+        """Of these submissions, events up to that revision are durable, and a cancellation by that account, even if parked."""
         for request_id, revision, cancelled_by in durable:
             before = self._known.pop(request_id, None) or _Known(0, None, now)
             newest = max(revision, before.revision)
@@ -159,8 +158,7 @@ class LossDetection:
         return {what: count for what, count in row._mapping.items() if count}
 
     async def report_loss(self, now: datetime) -> None:
-        """Begins a recovery, which every worker waits for: the database lacks what it acknowledged to this one. It reads topics
-        from an hour before the newest row on."""
+        """Begins a recovery, which every worker waits for. It reads topics from an hour before the newest row on."""
         newest = await self._database.scalar(NEWEST_APPENDED)
         appended = None if newest is None else unix_moment(newest / 1000)
         since = appended and appended - _LOST_FOR

@@ -369,8 +369,7 @@ def event_of(
     cancellation: Cancellation | None,
     doubles: Sequence[str] = (),
 ) -> ResultEvent:
-    """The event for `work` at `moment` (ISO 8601), with the next revision. It always fits the store and the log: the PMS's data is
-    cut if the record would be too large."""
+    """The event for `work` at `moment` (ISO 8601), with the next revision. Cuts the PMS's data if the record would be too large."""
     it = work.submission
 
     def event(record: Mapping[str, Any]) -> ResultEvent:

@@ -156,8 +156,7 @@ def outcomes() -> sa.TableValuedAlias:
 
 
 def finish_where(condition: sa.ColumnElement[bool], batch: sa.FromClause, *, following: bool = True) -> sa.Update:
-    """Records a batch of outcomes on the rows for which `condition` is true. `following`: only the next revision; otherwise any
-    later one."""
+    """Records outcomes on the rows for which `condition` is true. `following`: only the next revision, otherwise any later one."""
     # The cancellation came while the row was being pushed: now it can be cancelled.
     to_cancel = sa.and_(batch.c.status == CONFIRMED, batch.c.cancel_problem.is_(None), CANCEL_REQUESTED)
     values: dict[str, Any] = {name: batch.c[name] for name in (*_SET.split(), "record")} | {

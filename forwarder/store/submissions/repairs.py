@@ -27,8 +27,7 @@ from forwarder.store.tables import IN_DOUBT, PENDING, log_gaps, recoveries, rese
 
 
 class Repairs:
-    """An operator's changes to a submission. Each call is fenced: it changes nothing if the row was changed since it was read.
-    Raises `StoreUnavailable`."""
+    """An operator's changes: nothing changes if the row was changed since it was read. Raises `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
@@ -194,8 +193,7 @@ class StoreRecovery:
         return {row.request_id: (row.id, row.revision) for row in rows}
 
     async def restore(self, ended: Sequence[Ended]) -> int:
-        """Records these outcomes, each a row's last, with their events, even if a worker holds the rows; returns how many were
-        later than the row's."""
+        """Records outcomes, each a row's last, with their events, even if a worker holds the rows; returns how many were later."""
         dialect = self._database.dialect
         finished = finish_where(sa.true(), outcomes(), following=False).returning(_row.id)
         async with self._database.transaction() as connection:
@@ -232,8 +230,7 @@ class Places:
         self._database = Database(engine)
 
     async def newest_places(self) -> Sequence[tuple[int, int, datetime]]:
-        """Partition and offset of the newest few hundred submissions, without those before the last `accept`, and when they were
-        accepted."""
+        """Of the newest submissions, without those before the last `accept`: partition, offset, and when it was accepted."""
         newest = await self._database.read(_NEWEST.with_only_columns(_row.partition, _row.log_offset, _row.accepted_at))
         return [(row.partition, row.log_offset, row.accepted_at) for row in newest if row.log_offset >= 0]
 
@@ -285,8 +282,7 @@ class Places:
 
     async def move(self, homes: Mapping[tuple[str, str], int], *, gone: int | None = None) -> int:
         """Moves the open rows of these accounts and properties to the partitions that their messages would go to, or only those of
-        partitions from `gone` on; returns how many. Otherwise no worker may hold any of them. Their places on the topic, by then
-        another one, are no longer compared."""
+        partitions from `gone` on; returns how many. Otherwise no worker may hold any. Their places are no longer compared."""
         batch = batch_of(_row.account_id, _row.property_id, sa.column("home", sa.Integer))
         rows = [{"account_id": key[0], "property_id": key[1], "home": home} for key, home in homes.items()]
         same = sa.and_(_row.account_id == batch.c.account_id, _row.property_id == batch.c.property_id)

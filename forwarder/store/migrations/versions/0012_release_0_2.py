@@ -22,24 +22,12 @@ _LIST = sa.JSON().with_variant(JSONB(), "postgresql")
 
 def upgrade() -> None:
     """Add it all."""
-    _reservations()
-    _evidence()
-    _workers_and_outbox()
-    _recoveries()
-    _tenants()
-    _webhooks()
-
-
-def _reservations() -> None:
     for name, kind in (("same_key", _KEY), ("stay_key", _KEY), ("similar_to", sa.Text()), ("conflicting_at", _MOMENT)):
         op.add_column("reservations", sa.Column(name, kind))
     recognised = "stay_key IS NOT NULL AND status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"
     _partial_index("reservations_stay", "reservations", ["stay_key", "same_key", "id"], recognised)
     op.add_column("reservations", sa.Column("api_key_id", sa.Text))
-
-
-def _evidence() -> None:
-    """What was noted of the last push becomes its evidence. Its credential was not noted, and so matches any."""
+    # What was noted of the last push becomes its evidence. Its credential was not noted, and so matches any.
     for name in ("target", "evidence", "doubles"):
         op.add_column("reservations", sa.Column(name, sa.Text))
     run = op.get_bind().exec_driver_sql
@@ -50,23 +38,6 @@ def _evidence() -> None:
     op.drop_column("reservations", "safeguards")
     op.drop_column("reservations", "sent_safeguards")
     _partial_index("reservations_doubles", "reservations", ["id"], "doubles IS NOT NULL")
-
-
-def _target(column: str, nothing: str = "") -> str:
-    """As SQL: the target that was written as `ENDPOINT key reference`, with both words or one of them."""
-    whole = (
-        ("% key reference", ',"reference":"id","key":true'),
-        ("% key", ',"key":true'),
-        ("% reference", ',"reference":"id"'),
-    )
-    cases = " ".join(
-        f"""WHEN {column} LIKE '{pattern}' THEN '{{"pms":"' || substr({column}, 1, 16) || '"{rest}}}'"""
-        for pattern, rest in whole
-    )
-    return f"""(CASE {cases} WHEN COALESCE({column}, '') = '' THEN '{nothing}' ELSE '{{}}' END)"""
-
-
-def _workers_and_outbox() -> None:
     op.add_column("outbox", sa.Column("faults", sa.Integer, nullable=False, server_default=sa.text("0")))
     op.add_column("outbox", sa.Column("error_id", sa.Text))
     _partial_index("outbox_set_aside", "outbox", ["id"], "faults > 0")
@@ -91,9 +62,6 @@ def _workers_and_outbox() -> None:
         sa.Column("full_at", sa.Double, nullable=False),
         postgresql_with={"fillfactor": 50},
     )
-
-
-def _recoveries() -> None:
     op.create_table(
         "recoveries",
         sa.Column("began_at", _MOMENT, primary_key=True),
@@ -108,9 +76,6 @@ def _recoveries() -> None:
         sa.Column("resumed_at", sa.BigInteger, nullable=False),
         sa.Column("noted_at", _MOMENT, nullable=False),
     )
-
-
-def _tenants() -> None:
     similar = sa.Column("similar", sa.Text, nullable=False, server_default=sa.text("'allow'"))
     op.add_column("integration_accounts", similar)
     op.add_column("integration_accounts", sa.Column("settles_seconds", sa.Double))
@@ -118,9 +83,6 @@ def _tenants() -> None:
     op.add_column("api_keys", sa.Column("name", sa.Text))
     op.add_column("workspaces", sa.Column("limit_requests", sa.Integer))
     op.add_column("workspaces", sa.Column("limit_seconds", sa.Integer))
-
-
-def _webhooks() -> None:
     endpoint = sa.ForeignKey("webhook_endpoints.id", ondelete="CASCADE")
     op.create_table(
         "webhook_secrets",
@@ -133,6 +95,20 @@ def _webhooks() -> None:
     op.add_column("webhook_endpoints", sa.Column("headers", sa.Text))
     asymmetric = sa.Column("asymmetric", sa.Boolean, nullable=False, server_default=sa.text("false"))
     op.add_column("webhook_endpoints", asymmetric)
+
+
+def _target(column: str, nothing: str = "") -> str:
+    """As SQL: the target that was written as `ENDPOINT key reference`, with both words or one of them."""
+    whole = (
+        ("% key reference", ',"reference":"id","key":true'),
+        ("% key", ',"key":true'),
+        ("% reference", ',"reference":"id"'),
+    )
+    cases = " ".join(
+        f"""WHEN {column} LIKE '{pattern}' THEN '{{"pms":"' || substr({column}, 1, 16) || '"{rest}}}'"""
+        for pattern, rest in whole
+    )
+    return f"""(CASE {cases} WHEN COALESCE({column}, '') = '' THEN '{nothing}' ELSE '{{}}' END)"""
 
 
 def _partial_index(name: str, table: str, columns: list[str], condition: str) -> None:
