@@ -200,10 +200,8 @@ class SubmissionBuilder:
         refused, traits = checked.refused, traits_of(account.kind)
         if refused is None and (faults := check.faults(read.request)):
             refused = responses.validation_failed(faults)
-        without_card = (
-            not traits.rooms or traits.website or traits.cards == "payment"
-        )  # its rules concern more than cards
-        if refused is None and (card is not None or without_card):  # rarely: it has to be parsed
+        concerned = card is not None or not traits.rooms or traits.website or traits.cards == "payment"
+        if refused is None and concerned:  # rarely: it has to be parsed
             refused = refusal(traits, from_json(reservation), card, now)
         if refused is not None and key is None:
             return refused
@@ -250,9 +248,8 @@ class SubmissionBuilder:
         natural = submission.natural
         if natural is None or natural.same is None:
             return submission
-        nth = alike[natural.same]
         alike[natural.same] += 1
-        if nth == 0:
+        if (nth := alike[natural.same] - 1) == 0:
             return submission
         same = self.ids.content_key(submission.account_id, "same", b"%b\0%d" % (natural.same.encode(), nth))
         return submission._replace(natural=replace(natural, same=same))

@@ -12,7 +12,7 @@ decides in order. So no submission is dropped if the log or the store lost one t
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -104,9 +104,8 @@ class IdempotencyCache:
         if len(submissions) == 1:  # nearly always, and the store has a cheaper query for it
             (one,) = submissions
             return [self._decide(one, await self._reader.submission(account_id, one.request_id))]
-        if not submissions:
-            return ()
-        stored = await self._reader.submissions(account_id, {submission.request_id for submission in submissions})
+        wanted = {submission.request_id for submission in submissions}
+        stored = await self._reader.submissions(account_id, wanted) if wanted else {}
         return [self._decide(submission, stored.get(submission.request_id)) for submission in submissions]
 
     def _decide(self, submission: NewSubmission, stored: StoredSubmission | None) -> Receipt | Problem | Attempt:
@@ -266,12 +265,9 @@ class RecentSubmissions:
         return () if key is None else self._newer.get(key, ()) + self._older.get(key, ())
 
     async def _stored(self, account_id: str, request_ids: set[str]) -> Mapping[str, StoredSubmission]:
-        if not request_ids:
-            return {}
-        try:
-            return await self._reader.submissions(account_id, request_ids)
-        except StoreUnavailable:
-            return {}
+        with suppress(StoreUnavailable):
+            return await self._reader.submissions(account_id, request_ids) if request_ids else {}
+        return {}
 
     def _earlier(self, accepted: _Accepted, stored: StoredSubmission | None) -> Earlier:
         """From the store, or as accepted if no worker has ingested it yet; with a later cancellation that was accepted here."""
@@ -294,8 +290,8 @@ class RecentSubmissions:
         )
 
     def _cancelled_at(self, stored_at: datetime | None, request_ids: Sequence[str], *, failed: bool) -> datetime | None:
-        """When the cancellation was requested: that in the store (`stored_at`), unless it `failed` or there is none. Then the one
-        that was accepted here, unless it is that one. The store keeps milliseconds."""
+        """`stored_at`, from the store, unless it `failed` or there is none: then the one accepted here, unless it is that one. The
+        store keeps milliseconds."""
         if stored_at is not None and not failed:
             return stored_at
         noted = next((self._cancelled[each] for each in request_ids if each in self._cancelled), None)
@@ -303,8 +299,7 @@ class RecentSubmissions:
 
 
 def _similar_to(submission: NewSubmission, earlier: Sequence[Earlier]) -> Sequence[str]:
-    """The request ids of those that `submission` is similar to; none if it repeats one, for then it makes no reservation of its
-    own."""
+    """The request ids of those that `submission` is similar to; none if it repeats one: then it makes no reservation of its own."""
     natural = submission.natural
     if not earlier or natural is None:
         return ()
@@ -329,8 +324,7 @@ class SubmissionPublisher:
         self._in_flight = Shares(parts.settings.max_in_flight)
 
     def key_help_is_due(self, key_id: str) -> bool:
-        """Whether to point the caller to the Idempotency-Key: once per API key and process, with more than 10,000 keys now and then
-        again."""
+        """Whether to point the caller to the Idempotency-Key: once per API key and process; with more than 10,000 keys, again."""
         if key_id in self._hinted:
             return False
         if len(self._hinted) >= _MAX_HINTED:
@@ -344,8 +338,7 @@ class SubmissionPublisher:
             return result if isinstance(result, Problem) else result[0]
         # Most have no key and are new: what `publish_all` does for them.
         refused = await self._send(submission.workspace_id, (submission.message(submission.accepted_at),))
-        problem = refused if isinstance(refused, Problem) else refused.get(0)
-        if problem is not None:
+        if (problem := refused if isinstance(refused, Problem) else refused.get(0)) is not None:
             return problem
         (similar,) = await self.recent.remember_all(submission.account_id, (submission,))
         return Receipt(submission.request_id, submission.accepted_at, similar_to=similar)
@@ -364,24 +357,24 @@ class SubmissionPublisher:
                     if isinstance(one, Attempt):
                         attempts.enter_context(one)
                 keyed = iter(decided)
-                found: list[Receipt | Problem | Attempt | None] = []
+                found: list[Receipt | Problem | Attempt] = []
                 for each in submissions:
                     known = next(keyed) if each.keyed else next(keyless)
-                    refuse = known is None and each.similar_refused
-                    found.append(await self.recent.refusal(each) if refuse else known)
+                    if known is None and each.similar_refused:
+                        known = await self.recent.refusal(each)
+                    found.append(known or Attempt(_Recent(each.fingerprint, since=0), each, self._parts.clock))
                 return await self._publish_found(account_id, submissions, found)
         except StoreUnavailable:
             return catalogue.STORE_UNAVAILABLE.problem(f"{responses.NOTHING_ACCEPTED}, under the same key.")
 
     async def _publish_found(
-        self, account_id: str, submissions: Sequence[NewSubmission], found: Sequence[Receipt | Problem | Attempt | None]
+        self, account_id: str, submissions: Sequence[NewSubmission], found: Sequence[Receipt | Problem | Attempt]
     ) -> Sequence[Receipt | Problem] | Problem:
         messages: dict[str, Message] = {}
         time_slice = TimeSlice()
         for submission, one in zip(submissions, found, strict=True):
-            if one is None or isinstance(one, Attempt):
-                accepted_at = submission.accepted_at if one is None else one.accepted_at
-                message = messages.setdefault(submission.request_id, submission.message(accepted_at))
+            if isinstance(one, Attempt):
+                message = messages.setdefault(submission.request_id, submission.message(one.accepted_at))
                 await time_slice.spend(len(message.value))
         refused = await self._send(submissions[0].workspace_id, [*messages.values()]) if messages else {}
         if isinstance(refused, Problem):
@@ -396,15 +389,13 @@ class SubmissionPublisher:
         results: list[Receipt | Problem] = []
         for submission, one in zip(submissions, found, strict=True):
             request_id = submission.request_id
-            if one is not None and not isinstance(one, Attempt):
+            if not isinstance(one, Attempt):
                 results.append(one)
-                continue
-            earlier = None if one is None else one.receipt
-            if request_id in problems:
-                results.append(earlier or problems[request_id])
+            elif request_id in problems:
+                results.append(one.receipt or problems[request_id])
             else:
-                accepted_at = submission.accepted_at if one is None else one.acknowledged()
-                results.append(earlier or Receipt(request_id, accepted_at, similar_to=similar[request_id]))
+                accepted_at = one.acknowledged()
+                results.append(one.receipt or Receipt(request_id, accepted_at, similar_to=similar[request_id]))
         return results
 
     async def _send(self, workspace_id: str, messages: Sequence[Message]) -> Mapping[int, Problem] | Problem:
@@ -413,9 +404,8 @@ class SubmissionPublisher:
             return responses.OVERLOADED
         began = self._parts.clock.monotonic()
         try:
-            await self._parts.publisher.publish(
-                self._parts.requests_topic, [self._parts.signer.signed(each) for each in messages]
-            )
+            signed = [self._parts.signer.signed(each) for each in messages]
+            await self._parts.publisher.publish(self._parts.requests_topic, signed)
         except LogUnavailable:
             return responses.LOG_UNAVAILABLE
         except MessageTooLarge as error:

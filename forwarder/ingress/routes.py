@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 import structlog
 from pydantic_core import to_json
@@ -38,8 +38,6 @@ from forwarder.tenancy.access import Caller, forbidden
 from forwarder.tenancy.limits import rate_limited, with_allowance
 from forwarder.tenancy.port import Scope, TenancyUnavailable
 from forwarder.topics.outcomes import ConflictingBody, DuplicateOf, OutcomeEvent
-
-_USUAL: Final = frozenset({Status.PENDING, Status.CONFIRMED})
 
 _log = structlog.get_logger()
 
@@ -184,7 +182,7 @@ class SubmitEndpoint:
     ) -> Response:
         DEFERRED.count(submissions(self._operation, "accepted"))
         odd = receipt.duplicate or receipt.replayed or receipt.similar_to or submission.warnings
-        if odd or receipt.status not in _USUAL or tells_usual(receipt.request_id):
+        if odd or receipt.status not in {Status.PENDING, Status.CONFIRMED} or tells_usual(receipt.request_id):
             self._log.info(
                 "submission.accepted",
                 request_id=receipt.request_id,

@@ -22,11 +22,11 @@ from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import NOT_BLANK
-from forwarder.reservation.submission import CONFLICTING_BODY, RequestIds
+from forwarder.reservation.submission import CONFLICTING_BODY, REQUEST_ID, RequestIds
 from forwarder.store.lists.port import DEFAULT_FILTERS, Days, Filters, Order, Page, StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Access, Caller, forbidden
-from forwarder.tenancy.port import Scope, TenancyUnavailable
+from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener
 
 if TYPE_CHECKING:
@@ -38,15 +38,10 @@ PARAMETERS: Final = parameters.PAGE_PARAMETERS | {
     *("arrivalFrom", "arrivalTo", "departureFrom", "departureTo"),
 }
 """The query parameters of a list of reservations."""
-_STATUSES: Final = frozenset(status.value for status in Status)
-_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
-_LATEST: Final = datetime.max.replace(tzinfo=UTC)
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 # RFC 3339. Programs disagree on other forms of ISO 8601 (weeks, no separators).
 _MOMENT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
-_PROPERTY_ID = re.compile(NOT_BLANK)
 
 T = TypeVar("T")
 
@@ -93,7 +88,7 @@ def write_page(page: Page, limit: int) -> bytes:
 def _statuses(query: Parameters) -> frozenset[Status] | Fault:
     """The statuses to list, repeated or joined by commas; without any, the default list."""
     names = [name for given in query.get("status", ()) for name in given.split(",")]
-    if not set(names) <= _STATUSES:
+    if not set(names) <= set(Status):
         return Fault("/status", "invalid_value", f"must be one or several of {', '.join(Status)}")
     return frozenset(map(Status, names)) or LISTED_STATUSES
 
@@ -115,14 +110,14 @@ def _single(query: Parameters, name: str, read: Callable[[str, str], T | Fault])
 def _property_id(name: str, text: str) -> str | Fault:
     if len(text) > LONGEST_PROPERTY_ID:
         return Fault(f"/{name}", "too_long", f"must have at most {LONGEST_PROPERTY_ID} characters")
-    if not _PROPERTY_ID.fullmatch(text) or "\N{REPLACEMENT CHARACTER}" in text:  # the bytes of another encoding
+    if not re.fullmatch(NOT_BLANK, text) or "\N{REPLACEMENT CHARACTER}" in text:  # the bytes of another encoding
         return Fault(f"/{name}", "invalid_value", "must be in UTF-8, not empty, and without the character U+0000")
     return text
 
 
 def _day(name: str, text: str) -> date | Fault:
     try:
-        return date.fromisoformat(text if _DAY.fullmatch(text) else "")
+        return date.fromisoformat(text if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text) else "")
     except ValueError:
         return Fault(f"/{name}", "invalid_date", "must be a date that exists, written YYYY-MM-DD")
 
@@ -136,7 +131,7 @@ def _moment(name: str, text: str) -> datetime | Fault:
     try:
         return moment.astimezone(UTC)
     except OverflowError:  # some times on the first and last days have no UTC equivalent
-        return _EARLIEST if moment.year == 1 else _LATEST
+        return datetime.min.replace(tzinfo=UTC) if moment.year == 1 else datetime.max.replace(tzinfo=UTC)
 
 
 def _order(name: str, text: str) -> Order | Fault:
@@ -145,22 +140,7 @@ def _order(name: str, text: str) -> Order | Fault:
     return cast("Order", text)
 
 
-# Anything else was never issued: do not read the store for it.
-_REQUEST_ID = re.compile(r"rsv_[a-z2-7]{32}")
-_SCOPE: Final[Scope] = "read"
-_LIST_PATHS = ("/api/vrs/reservations", "/api/v1/vrs/reservations")
 _NO_WAIT = Wait(0)
-_OVERLOADED = catalogue.OVERLOADED.problem("Ask again in a moment.")
-_STORE_UNAVAILABLE = catalogue.STORE_UNAVAILABLE.problem("Ask again in a moment; nothing is lost.")
-_TENANCY_UNAVAILABLE = catalogue.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
-_NO_SUBMISSION = catalogue.SUBMISSION_NOT_FOUND.problem(
-    "This integration account has no submission with that requestId."
-)
-_NO_RESERVATION = catalogue.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
-_POST_ALONE = messages.problem_response(
-    catalogue.METHOD_NOT_ALLOWED.problem("This path supports POST."), (b"allow", b"POST")
-)
-"""Paths of the ingress that have the form of a reservation's path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +158,6 @@ class _Seen:
         return not matches(if_none_match, entity_tag(self.body))
 
 
-_Read = Callable[[Caller, Request], Awaitable[Response | NotModified | Problem]]
-"""Reads the response for a caller, who sees one integration account."""
-
-
 @dataclass(frozen=True, slots=True)
 class Queries:
     """The requests of the stage, on its ports. All but `endpoint` are for authenticated callers, and raise `StoreUnavailable`.
@@ -196,7 +172,9 @@ class Queries:
     retry_after_seconds: int = 1
 
     def endpoint(
-        self, read: _Read, accepted: Collection[str] = ()
+        self,
+        read: Callable[[Caller, Request], Awaitable[Response | NotModified | Problem]],
+        accepted: Collection[str] = (),
     ) -> Callable[[Request], Awaitable[Response | NotModified]]:
         """The endpoint that responds with the result of `read` for the caller's account, with these query parameters `accepted`."""
 
@@ -206,16 +184,16 @@ class Queries:
                 return caller
             place = messages.place_of(request.scope)
             if place is not None and not place.claim(caller.workspace_id):
-                return _OVERLOADED
+                return catalogue.OVERLOADED.problem("Ask again in a moment.")
             return parameters.refuse_unknown(request.scope, accepted) or await read(caller, request)
 
         async def respond(request: Request) -> Response | NotModified:
             try:
                 result = await answer(request)
             except TenancyUnavailable:
-                result = _TENANCY_UNAVAILABLE
+                result = catalogue.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
             except StoreUnavailable:
-                result = _STORE_UNAVAILABLE
+                result = catalogue.STORE_UNAVAILABLE.problem("Ask again in a moment; nothing is lost.")
             if isinstance(result, Problem):
                 return messages.problem_response(result, retry_after_seconds=self.retry_after_seconds)
             return result
@@ -225,9 +203,9 @@ class Queries:
     async def _caller(self, request: Request) -> Caller | Problem:
         address, fields = messages.client_address(request.scope), messages.header_fields(request.scope)
         caller = self.access.recent(fields) or await self.access.caller(fields, address)
-        if isinstance(caller, Problem) or (not caller.networks and _SCOPE in caller.scopes):
+        if isinstance(caller, Problem) or (not caller.networks and "read" in caller.scopes):
             return caller
-        return forbidden(caller, _SCOPE, address) or caller
+        return forbidden(caller, "read", address) or caller
 
     async def page(self, caller: Caller, request: Request) -> Response | Problem:
         asked = read_page_request(parameters.parameters_of(request.scope))
@@ -242,7 +220,7 @@ class Queries:
         reservation_id = parameters.positive(request.path_params["id"], parameters.LARGEST_ID)
         stored = reservation_id and await self.reader.reservation(caller.account.id, reservation_id)
         if not stored:
-            return _NO_RESERVATION
+            return catalogue.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
         body = messages.envelope(stored.status.success, stored.record.encode())
         return conditional_response(body, messages.header_map(request.scope).get("if-none-match"))
 
@@ -251,9 +229,11 @@ class Queries:
         request_id, headers = request.path_params["request_id"], messages.header_map(request.scope)
         prefer, if_none_match = headers.get("prefer"), headers.get("if-none-match")
         wait = _NO_WAIT if prefer is None else parameters.read_wait(prefer, _NO_WAIT, self.max_wait_seconds)
-        seen = await self._look(caller, request_id) if _REQUEST_ID.fullmatch(request_id) else None
+        # Anything of another form was never issued: do not read the store for it.
+        seen = await self._look(caller, request_id) if REQUEST_ID.fullmatch(request_id) else None
         if seen is None:
-            return _NO_SUBMISSION
+            missing = "This integration account has no submission with that requestId."
+            return catalogue.SUBMISSION_NOT_FOUND.problem(missing)
         waited = wait.seconds > 0
         if waited and not seen.is_news(if_none_match):
             seen, waited = await self._news(caller, request, seen, wait.seconds, if_none_match)
@@ -315,12 +295,16 @@ class Queries:
 
 def query_routes(queries: Queries) -> Routes:
     """The routes of the query stage; HEAD wherever GET is."""
-    pages = queries.endpoint(queries.page, PARAMETERS)
+    pages, lists = queries.endpoint(queries.page, PARAMETERS), ("/api/vrs/reservations", "/api/v1/vrs/reservations")
+    # Paths of the ingress that have the form of a reservation's path.
+    post_alone = messages.problem_response(
+        catalogue.METHOD_NOT_ALLOWED.problem("This path supports POST."), (b"allow", b"POST")
+    )
     return [
         Route("/api/v1/vrs/submissions/{request_id}", queries.endpoint(queries.status)),
-        *(Route(path, pages) for path in _LIST_PATHS),
-        *(Route(f"{path}/", pages, include_in_schema=False) for path in _LIST_PATHS),
-        *(Route(f"/api/v1/vrs/reservations/{name}", _POST_ALONE) for name in ("booking-engine", "bulk")),
+        *(Route(path, pages) for path in lists),
+        *(Route(f"{path}/", pages, include_in_schema=False) for path in lists),
+        *(Route(f"/api/v1/vrs/reservations/{name}", post_alone) for name in ("booking-engine", "bulk")),
         Route("/api/v1/vrs/reservations/{id}", queries.endpoint(queries.reservation)),
     ]
 

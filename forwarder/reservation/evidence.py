@@ -45,9 +45,6 @@ from forwarder.reservation.record import anonymous_problem
 
 MAX_CREATES: Final = 3  # how many creates of one submission may be ambiguous before an operator must decide
 
-DEFAULT_SETTLES: Final = 120.0
-"""Seconds until a PMS shows a booking, a late commit included, if its kind does not state it."""
-
 KEY_SECONDS: Final = 24 * 3600.0  # how long a PMS keeps an idempotency key, unless its kind states another time
 
 PATIENCE_SECONDS: Final = 1800.0
@@ -59,7 +56,6 @@ earlier booking may be the cause."""
 
 WORKER_LOST: Final = "worker_lost"  # the reason of a push that may have been sent by a worker that died
 _FIRST_LOOK_SECONDS: Final = 5.0
-_MAX_LOOK_SECONDS: Final = 3600.0
 _ALIKE_KEPT: Final = 40
 
 
@@ -159,11 +155,14 @@ class Evidence:
     @property
     def anonymous(self) -> "Evidence":
         """Without the PMS's words, which may name the guest."""
-        lines: list[Line] = []
-        for line in self.lines:
-            quoted = line.problem if isinstance(line, Push) else None
-            lines.append(replace(line, problem=anonymous_problem(quoted)) if quoted else line)
-        return Evidence(tuple(lines))
+        return Evidence(
+            tuple(
+                replace(line, problem=anonymous_problem(line.problem))
+                if isinstance(line, Push) and line.problem
+                else line
+                for line in self.lines
+            )
+        )
 
     @property
     def pushes(self) -> Sequence[Push]:
@@ -195,8 +194,7 @@ class Evidence:
     @property
     def ambiguous_creates(self) -> int:
         """How many of the `doubted` pushes ended without a refusal. Excludes lost workers, which are not the PMS's fault."""
-        pushes = [push for push in self.doubted if push.reason != WORKER_LOST and push.came is not Came.NO]
-        return sum(push.times for push in pushes)
+        return sum(one.times for one in self.doubted if one.reason != WORKER_LOST and one.came is not Came.NO)
 
     @property
     def number(self) -> int:
@@ -206,7 +204,7 @@ class Evidence:
     @property
     def refusal(self) -> Problem | None:
         """The PMS's refusal of the last create, in words that its adapter knows, if an earlier push was open then."""
-        last = next((line for line in reversed(self.lines) if isinstance(line, Push)), None)
+        last = next(reversed(self.pushes), None)
         if last is None or last.came is not Came.NO or last.reason in UNSURE_REFUSALS:
             return None
         return PMS_REFUSED.problem("") if last.problem is None else Problem.from_json(last.problem)
@@ -264,14 +262,12 @@ class Evidence:
         """With `at` as the time of pushes without one, and `since` for lost workers' pushes that were not recorded again yet."""
         if all(not isinstance(line, Push) or (line.at and line.reason != WORKER_LOST) for line in self.lines):
             return self
-
-        def known(line: Line) -> Line:
-            if not isinstance(line, Push):
-                return line
-            after = since if line.reason == WORKER_LOST else ""
-            return replace(line, at=line.at or at, since=line.since or after)
-
-        return Evidence(tuple(map(known, self.lines)))
+        lines = list[Line]()
+        for line in self.lines:
+            lost = since if isinstance(line, Push) and line.reason == WORKER_LOST else ""
+            known = replace(line, at=line.at or at, since=line.since or lost) if isinstance(line, Push) else line
+            lines.append(known)
+        return Evidence(tuple(lines))
 
     def settled(self, at: str, by: Literal["look-up", "operator"] = "look-up") -> "Evidence":
         return self._with(Settled(at, by)) if self.open else self
@@ -331,12 +327,12 @@ def _sentence(push: Push) -> str:
 class Facts:
     """The current capabilities of the account's PMS.
 
-    `target`: of a push now. `settles`: seconds until a booking is surely shown; `immediate`: the PMS shows bookings at once.
-    `push_seconds`: the push time-out. `key_seconds`: how long keys last. `same_before` (ISO 8601): an operator confirmed that all
-    pushes before then went to this PMS."""
+    `target`: of a push now. `settles`: seconds until a booking is surely shown, a late commit included; `immediate`: the PMS shows
+    bookings at once. `push_seconds`: the push time-out. `key_seconds`: how long keys last. `same_before` (ISO 8601): an operator
+    confirmed that all pushes before then went to this PMS."""
 
     target: Target
-    settles: float = DEFAULT_SETTLES
+    settles: float = 120.0
     immediate: bool = False
     push_seconds: float = 30.0
     key_seconds: float = KEY_SECONDS
@@ -406,15 +402,15 @@ def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *,
     can_repeat = may_create and keyed
     repeat_first = can_repeat and not (can_look and (refused or evidence.ambiguous_creates >= MAX_CREATES))
     if positive and can_look:
-        return _look_up_positive(evidence, waited)
+        look = LookUp(_left(_later(evidence.absences), waited))
+        if not evidence.absences or evidence.absences[-1].after < PATIENCE_SECONDS:
+            return look
+        return Park("made_and_not_shown", "The PMS said that it was made, and does not show it.", look)
     if repeat_first:
         return SendAgain(0.0 if positive else _left(facts.push_seconds, waited))
     if not can_look:
-        why = (
-            "by a push that this PMS cannot be searched for"
-            if facts.target.reference
-            else "and this PMS cannot be searched"
-        )
+        why = "by a push that this PMS cannot be searched for"
+        why = why if facts.target.reference else "and this PMS cannot be searched"
         return Park("cannot_be_checked", f"It may have been made, {why}.")
     after = _next_look(evidence.absences, facts, refused=refused, lost=pushes[-1].reason == WORKER_LOST)
     if after is not None:
@@ -441,13 +437,6 @@ def _key_lasts(push: Push, facts: Facts, now: datetime, waited: float) -> bool:
     return age is not None and age < facts.key_seconds
 
 
-def _look_up_positive(evidence: Evidence, waited: float) -> LookUp | Park:
-    look = LookUp(_left(_later(evidence.absences), waited))
-    if not evidence.absences or evidence.absences[-1].after < PATIENCE_SECONDS:
-        return look
-    return Park("made_and_not_shown", "The PMS said that it was made, and does not show it.", look)
-
-
 def _next_look(absences: Sequence[Absence], facts: Facts, *, refused: bool, lost: bool) -> float | None:
     """How long after the last open push the next look-up makes sense; None if the absences so far are believed. `refused`: the last
     push was refused, and so made nothing itself. `lost`: its worker died, so it may have gone on for the push time-out."""
@@ -468,7 +457,7 @@ def _later(absences: Sequence[Absence]) -> float:
     if not absences:
         return _FIRST_LOOK_SECONDS
     last = absences[-1].after
-    return last + min(max(last, _FIRST_LOOK_SECONDS), _MAX_LOOK_SECONDS)
+    return last + min(max(last, _FIRST_LOOK_SECONDS), 3600.0)
 
 
 def _left(after: float, waited: float) -> float:

@@ -20,7 +20,6 @@ from forwarder.reservation.request import json_number
 from forwarder.reservation.submission import is_test
 
 _MAX_EXACT_INTEGER: Final = 2**53 - 1  # the largest integer that is exact in every JSON reader (RFC 8259, section 6)
-_MIN_PMS_BYTES: Final = 16 * 1024
 MAX_ID: Final = 256  # maximum characters of a PMS's id of a reservation
 
 _COUNTS = ("numberOfAdults", "numberOfChildren", "numberOfInfants")
@@ -96,8 +95,7 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
     given = pms_record.get("finances") or {}
     record["finances"] = _finances(record["totalPrice"], record["currency"], given)
     room = request.get("roomId")
-    record["requestId"] = state.request_id
-    record["pmsReservationId"] = state.pms_reservation_id
+    record |= {"requestId": state.request_id, "pmsReservationId": state.pms_reservation_id}
     record["roomId"] = record["propertyId"] if room is None else room
     if state.problem is not None:
         record["problem"] = state.problem
@@ -107,10 +105,9 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
 def fitting_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """`record`, too large to publish or impossible to write, with the PMS's fields cut until it fits."""
     own = {name: value for name, value in record.items() if name not in _FROM_THE_PMS}
-    room = max(MAX_RECORD_BYTES - len(json_text(own)), _MIN_PMS_BYTES)
     decided = {name: value for name, value in record.items() if name in _FROM_THE_PMS}
-    cut = bounded(decided, room) or {}
-    return {name: cut.get(name) if name in _FROM_THE_PMS else value for name, value in record.items()}
+    cut = bounded(decided, max(MAX_RECORD_BYTES - len(json_text(own)), 16 * 1024)) or {}
+    return {**record, **{name: cut.get(name) for name in decided}}
 
 
 def pending_record(request: Mapping[str, Any], request_id: str, accepted_at: str) -> dict[str, Any]:
@@ -173,18 +170,12 @@ def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str
 # --- the result event ---
 
 EVENT_TYPES: dict[Status, str] = {
-    Status.CONFIRMED: "reservation.confirmed.v1",
-    Status.REJECTED: "reservation.rejected.v1",
-    Status.FAILED: "reservation.failed.v1",
-    Status.IN_DOUBT: "reservation.in_doubt.v1",
-    Status.CANCELLED: "reservation.cancelled.v1",
+    each: f"reservation.{each.lower()}.v1" for each in Status if each is not Status.PENDING
 }
 """The CloudEvents type for each status; PENDING has no event."""
 
-_UNSUCCESSFUL_CANCELLATIONS: dict[str, str] = {
-    CancellationStatus.REFUSED.value: "reservation.cancellation_refused.v1",
-    CancellationStatus.FAILED.value: "reservation.cancellation_failed.v1",
-}
+_UNSUCCESSFUL = (CancellationStatus.REFUSED, CancellationStatus.FAILED)
+_UNSUCCESSFUL_CANCELLATIONS = {each.value: f"reservation.cancellation_{each.lower()}.v1" for each in _UNSUCCESSFUL}
 """The event type of a cancellation that did not change the reservation."""
 
 RESULT_TYPES: tuple[str, ...] = (*EVENT_TYPES.values(), *_UNSUCCESSFUL_CANCELLATIONS.values())
@@ -271,30 +262,19 @@ def result_data(
 # Nothing identifies the guest, and it still shows the outcome, answers duplicates and can be cancelled. An allowlist: all other
 # members of a request, record or problem are dropped.
 
-REMOVED: Final = "What it said was removed together with the guest's data."
-
-_KEPT_OF_REQUEST: Final = (
-    "propertyId roomId arrivalDate departureDate numberOfGuests numberOfAdults numberOfChildren numberOfInfants "
-    "totalPrice currency paymentProviderId".split()  # the last is the website that it came from; some PMSs need it to cancel
-)
-_KEPT_OF_RECORD: Final = (
-    "id createdAt updatedAt cancelledAt arrivalDate departureDate nights propertyId numberOfGuests totalPrice currency "
-    "status requestId pmsReservationId roomId".split()
-)
-_KEPT_OF_PROBLEM: Final = "type title status code requestId instance transactionOf duplicateOf".split()
-_NO_GUEST: Final[Mapping[str, Any]] = {"name": "", "emails": [], "mobileNumbers": [], "nationality": None}
-
 
 def anonymous_request(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The request without its guest."""
-    return {**_scalars(request, _KEPT_OF_REQUEST), "guest": {}}
+    """The request without its guest. `paymentProviderId` is the website that it came from; some PMSs need it to cancel."""
+    kept = "propertyId roomId arrivalDate departureDate numberOfGuests numberOfAdults numberOfChildren numberOfInfants"
+    return {**_scalars(request, f"{kept} totalPrice currency paymentProviderId".split()), "guest": {}}
 
 
 def anonymous_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record without its guest; all members are present."""
-    kept = _scalars(record, _KEPT_OF_RECORD)
+    names = "id createdAt updatedAt cancelledAt arrivalDate departureDate nights propertyId numberOfGuests totalPrice currency"
+    kept = _scalars(record, f"{names} status requestId pmsReservationId roomId".split())
     blank: dict[str, Any] = {
-        "primaryGuest": dict(_NO_GUEST),
+        "primaryGuest": {"name": "", "emails": [], "mobileNumbers": [], "nationality": None},
         "source": "UNKNOWN",
         "arrivalEstimatedTime": "",
         "departureEstimatedTime": "",
@@ -310,7 +290,8 @@ def anonymous_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def anonymous_problem(problem: Mapping[str, Any]) -> dict[str, Any]:
     """The problem without the words of a PMS or an operator."""
-    return {**_scalars(problem, _KEPT_OF_PROBLEM), "detail": REMOVED}
+    kept = _scalars(problem, "type title status code requestId instance transactionOf duplicateOf".split())
+    return {**kept, "detail": "What it said was removed together with the guest's data."}
 
 
 def anonymous_data(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -344,19 +325,13 @@ MAX_REASON: Final = 100
 
 _CUT: Final = "… [cut]"
 _LARGEST: Final = 10**30
-_DEEPEST: Final = 8
-_STEPS: Final = ((200, 10_000), (100, 2_000), (50, 500), (20, 200), (5, 100), (1, 40))
-"""Limits of list items and text characters, tried in turn until the whole fits."""
-
-_HALF_OF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 
 def cut_text(text: str, most: int) -> str:
     """`text`, at most `most` characters, without halves of surrogate pairs and U+0000."""
     if not text.isascii():
-        text = _HALF_OF_A_PAIR.sub("\ufffd", text)
-    if "\0" in text:
-        text = text.replace("\0", "\ufffd")
+        text = re.sub("[\ud800-\udfff]", "\ufffd", text)
+    text = text.replace("\0", "\ufffd")
     return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
 
 
@@ -370,17 +345,16 @@ def cut_list(items: Sequence[Any], most: int) -> list[Any]:
         return [*kept, summary]
     if not all("total" in each for each in rest):
         return [*kept, {"name": summary}]
-    numbers = [
-        each["total"] for each in rest if isinstance(each["total"], int | float) and math.isfinite(each["total"])
-    ]
-    total = json_number(sum((Decimal(str(each)) for each in numbers), Decimal(0)))
+    totals = [each["total"] for each in rest if isinstance(each["total"], int | float)]
+    total = json_number(sum((Decimal(str(each)) for each in totals if math.isfinite(each)), Decimal(0)))
     return [*kept, {"name": summary, "type": "Cut", "total": total}]
 
 
 def bounded(value: Any, max_bytes: int) -> Any:
     """JSON-like `value`, cut to JSON of at most `max_bytes`; null if even its structure is larger."""
-    for items, characters in _STEPS:
-        cut = _cut(value, items, characters, _DEEPEST)
+    # Limits of list items and text characters, tried in turn until the whole fits.
+    for items, characters in ((200, 10_000), (100, 2_000), (50, 500), (20, 200), (5, 100), (1, 40)):
+        cut = _cut(value, items, characters, depth=8)
         if len(json_text(cut)) <= max_bytes:
             return cut
     return None

@@ -43,9 +43,7 @@ EMAIL = rf"^{_ATOM}(\.{_ATOM})*@{_ATOM}(\.{_ATOM})+$"
 
 
 MAX_DECIMALS: Final = 4  # the most of any currency
-_MAX_NOISE: Final = Decimal("0.000001")
 _MAX_PRICE: Final = float(MAX_PRICE)
-_SMALLEST_AMOUNT: Final = Decimal(1).scaleb(-MAX_DECIMALS)
 
 
 def _price(value: object) -> object:
@@ -62,8 +60,8 @@ def _price(value: object) -> object:
     if "." in text[-1 - MAX_DECIMALS :]:  # the common case: few decimals, no noise
         return amount
     # Noise of less than a millionth: 3 * 33.10 is 99.30000000000001 in floating point, and means 99.30. More is refused.
-    rounded = amount.quantize(_SMALLEST_AMOUNT, ROUND_HALF_EVEN)  # fine enough for every currency
-    return rounded if abs(rounded - amount) < _MAX_NOISE else amount
+    rounded = amount.quantize(Decimal(1).scaleb(-MAX_DECIMALS), ROUND_HALF_EVEN)  # fine enough for every currency
+    return rounded if abs(rounded - amount) < Decimal("0.000001") else amount
 
 
 _MAX_EXACT_FLOAT: Final = 2**53 - 1  # 2^53 may have been written as 2^53 + 1
@@ -167,7 +165,6 @@ PostalCode = Annotated[_ShortText, BeforeValidator(_number_as_text, json_schema_
 CardNumber = Annotated[_CardNumber, BeforeValidator(_number_as_text, json_schema_input_type=_CardNumber | _Int)]
 CardText = Annotated[_CardText, BeforeValidator(_number_as_text, json_schema_input_type=_CardText | _Int)]
 Confirmed = Annotated[str, Field(pattern=CONFIRMED)]
-MerchantOfRecord = Literal["SELF", "PMS"]
 
 # fmt: off
 Country = Literal[
@@ -271,7 +268,7 @@ class _Stay(_Part):
 class BookingEngineRequest(_Stay):
     """Section 2.1: the request of a direct-booking website or its provider."""
 
-    mor_channel: MerchantOfRecord
+    mor_channel: Literal["SELF", "PMS"]
     room_id: Identifier
     guest: Guest
     number_of_guests: Guests
@@ -312,7 +309,6 @@ MODELS: dict[Operation, type[BookingEngineRequest] | type[GeneralRequest]] = {
     "booking-engine": BookingEngineRequest,
     "general": GeneralRequest,
 }
-"""Which request each operation takes."""
 
 
 @dataclass(frozen=True, slots=True)

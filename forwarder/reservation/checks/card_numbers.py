@@ -41,11 +41,9 @@ _ISSUED: Final = re.compile(
     re.VERBOSE,
 )
 
-_NO_ISSUER: Final = "017"  # digits with which no issuer's prefix begins
 _MAX_GAP: Final = 8
 _LONGEST_SPELT: Final = MAX_DIGITS + (MAX_DIGITS - 1) * _MAX_GAP + 64
 """Maximum characters of a number with its separators, expiry and code."""
-_MAX_GROUPS_AFTER: Final = 3
 _MAX_DIGITS_AFTER: Final = 4
 _PRINTED: Final = frozenset(
     {
@@ -88,11 +86,7 @@ _IBAN_LENGTHS: Final[Mapping[str, int]] = {
     )
 }
 _BARRIER: Final = "\0"
-_ASTERISKS: Final = "**"
 _MAX_PHONE_DIGITS: Final = 15  # the maximum of ITU-T E.164
-_ENDS_NUMBERS: Final = re.compile(r"[,;:#+=()&\r\n]")
-"""Characters that separate two numbers rather than the groups of one."""
-_CALLED: Final = re.compile(r"\+\s?$")
 
 _BETWEEN: Final = r"[^0-9A-Za-z]{0,6}(?:(?:is|no|nr|num|code|number|ist|es|est)\b[^0-9A-Za-z]{0,6}){0,2}"
 _CODE: Final = r"(?P<after>[0-9](?:[ .-]?[0-9]){2,3})(?![0-9])"
@@ -126,27 +120,23 @@ def is_card_number(digits: str) -> bool:
     return _ISSUED.fullmatch(digits) is not None and passes_luhn(digits)
 
 
-_ZERO: Final = ord("0")
-_VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
-_DOUBLED_VALUES: Final = bytes.maketrans(b"0123456789", bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)))
 _DOUBLED: Final = str.maketrans("0123456789", "0246813579")  # for each digit the digit sum of its double
 
 
 def passes_luhn(digits: str) -> bool:
     """ISO/IEC 7812-1, annex B: every second digit from the right counts twice, as the sum of its digits. `digits` are ASCII."""
     counted = (digits[::-2] + digits[-2::-2].translate(_DOUBLED)).encode()
-    return (sum(counted) - len(counted) * _ZERO) % 10 == 0
+    return (sum(counted) - len(counted) * ord("0")) % 10 == 0
 
 
 _USUAL_DIGITS: Final = 16
-_CODE_DIGITS: Final = 3
 
 
 def masked(card_number: str) -> str:
     """The first six and last four digits, the rest as asterisks. Masks everything if the text cannot be a card number, or is one
     with three more digits, which may be a security code."""
     digits = digits_of(card_number)
-    with_code = len(digits) > _USUAL_DIGITS and is_card_number(digits[:-_CODE_DIGITS])
+    with_code = len(digits) > _USUAL_DIGITS and is_card_number(digits[:-3])
     if with_code or not is_card_number(digits):
         return "*" * len(card_number)
     return digits[:6] + "*" * (len(digits) - 10) + digits[-4:]
@@ -192,8 +182,6 @@ _DIGITS: Final = b"0123456789" + bytes(range(0x80, 0xC0))
 _DIGITS_ALONE: Final = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
 _REST: Final = bytes(set(range(256)) - set(_DIGITS) - {ord('"')})
 _ENOUGH: Final = b"0" * MIN_DIGITS
-_NAMES_OF_CODES: Final = (b"cvv", b"cvc", b"cvn")
-_NAME_OF_CODE: Final = re.compile(r"cv[vcn]", re.IGNORECASE)
 _GROUP: Final = re.compile(r"[0-9]+")
 _LIKE_AN_IBAN: Final = re.compile(r"[A-Z]{2}[0-9]{2}(?:[ ]?[A-Z0-9]){11}")
 """A group of digits after an IBAN is separate."""
@@ -215,7 +203,7 @@ def may_hold_any(document: bytes) -> bool:
             counted = digits.find(b'"', at)
             at = digits.find(_ENOUGH, counted) if counted >= 0 else -1
     lowered = document.lower()
-    return b"cv" in lowered and any(name in lowered for name in _NAMES_OF_CODES)
+    return b"cv" in lowered and any(name in lowered for name in (b"cvv", b"cvc", b"cvn"))
 
 
 def _holds(content: bytes) -> bool:
@@ -230,7 +218,7 @@ def may_hold(text: str) -> bool:
         return True
     text = plain(text)
     number = next(_numbers_by_digits(_GROUP.findall(text)), None)
-    return number is not None or bool(_NAME_OF_CODE.search(text) or _LIKE_AN_IBAN.search(text))
+    return number is not None or bool(re.search(r"cv[vcn]", text, re.IGNORECASE) or _LIKE_AN_IBAN.search(text))
 
 
 def _numbers_by_digits(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -251,7 +239,7 @@ def _numbers_by_digits(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
         start = ends[first] - len(group)
         while shortest < len(ends) and ends[shortest] - start < MIN_DIGITS:
             shortest += 1
-        if group[0] in _NO_ISSUER:
+        if group[0] in "017":  # no issuer's prefix begins with these
             continue
         for last in range(shortest, len(ends)):
             end = ends[last]
@@ -263,7 +251,7 @@ def _numbers_by_digits(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 def _luhn_of_parts(digits: str) -> Callable[[int, int], bool]:
     """`passes_luhn` for many parts of `digits`, each from a start to an end, by the difference of two sums."""
-    once, doubled = digits.encode().translate(_VALUES), digits.encode().translate(_DOUBLED_VALUES)
+    once, doubled = bytes(map(int, digits)), bytes(map(int, digits.translate(_DOUBLED)))
     even, odd = bytearray(once), bytearray(once)  # digits at even, or at odd, positions count once
     even[1::2], odd[0::2] = doubled[1::2], doubled[0::2]
     sums = [[0, *(total % 10 for total in accumulate(counted))] for counted in (odd, even)]
@@ -332,7 +320,7 @@ class _Groups:
     def joined(self, at: int) -> bool:
         """Whether this group may belong to one number with the next."""
         gap = self.gap(at)
-        return 0 < len(gap) <= _MAX_GAP and _BARRIER not in gap and _ASTERISKS not in gap
+        return 0 < len(gap) <= _MAX_GAP and _BARRIER not in gap and "**" not in gap
 
     def goes_on(self, at: int) -> bool:
         """Whether the next group is in the same row of numbers: without a letter in between."""
@@ -341,12 +329,12 @@ class _Groups:
     def called(self, at: int) -> bool:
         """Whether a `+` precedes this group, as in phone numbers."""
         start = self.spans[at][0]
-        return _CALLED.search(self._text, max(0, start - 2), start) is not None
+        return re.search(r"\+\s?$", self._text[max(0, start - 2) : start]) is not None
 
     def after(self, at: int) -> int:
         """How many groups from `at` on belong to the number before: its expiry and its code."""
         count = 0
-        for group, digits in enumerate(self.digits[at : at + _MAX_GROUPS_AFTER], at):
+        for group, digits in enumerate(self.digits[at : at + 3], at):
             if not self.goes_on(group - 1) or len(digits) > _MAX_DIGITS_AFTER:
                 break
             count += 1
@@ -395,4 +383,5 @@ def _is_spelt(groups: _Groups, first: int, last: int, *, new_row: bool) -> bool:
         return True
     after = last + 1 + groups.after(last + 1)
     alone = new_row and not groups.called(first) and (after == len(groups.spans) or not groups.goes_on(after - 1))
-    return alone and (max(sizes) == 1 or not any(_ENDS_NUMBERS.search(groups.gap(at)) for at in within))
+    # Some characters separate two numbers rather than the groups of one.
+    return alone and (max(sizes) == 1 or not any(re.search(r"[,;:#+=()&\r\n]", groups.gap(at)) for at in within))

@@ -33,10 +33,9 @@ INSUFFICIENT_SCOPE: Final = AUTHENTICATION.problem("insufficient_scope", "The AP
 MISSING_HEADER: Final = AUTHENTICATION.problem("missing_header", "A header is missing", 400,
     "`workspaceId`, `integrationAccountId` or both are missing or empty. `detail` names them.",
     "Send both headers with every request.")
-CONFLICTING_HEADERS: Final = AUTHENTICATION.problem(
-    "conflicting_headers", "A header came twice, with different values", 400,
-    "`Authorization`, `workspaceId` or `integrationAccountId` was sent more than once with different values. A proxy, "
-    "or a wrapper around the client, may have added one.",
+CONFLICTING_HEADERS: Final = AUTHENTICATION.problem("conflicting_headers", "A header came twice, with different values", 400,
+    "`Authorization`, `workspaceId` or `integrationAccountId` was sent more than once with different values. A proxy, or a "
+    "wrapper around the client, may have added one.",
     "Send each of them once. The same header with the same value counts as one.")
 WRONG_WORKSPACE: Final = AUTHENTICATION.problem("wrong_workspace", "Not this key's workspace", 403,
     "The API key belongs to a workspace other than the one in `workspaceId`.",
@@ -48,8 +47,7 @@ TEST_MODE_UNAVAILABLE: Final = AUTHENTICATION.problem("test_mode_unavailable", "
     "The API key is a test key, and the deployment has no simulator. Nothing was accepted.",
     "Ask the operator to set `FORWARDER_SIMULATOR_URL`, or use a deployment that has test mode.")
 RATE_LIMITED: Final = AUTHENTICATION.problem("rate_limited", "Too many requests", 429,
-    "The API key, or all keys of its workspace together, have used up the rate limit that `RateLimit-Policy` "
-    "describes.",
+    "The API key, or all keys of its workspace together, have used up the rate limit that `RateLimit-Policy` describes.",
     "Send the same request again after `Retry-After` seconds, and stay within the quota left in `RateLimit`.")
 
 REQUEST: Final = Chapter("The request", "Faults of the request itself. Nothing was accepted.")
@@ -60,8 +58,7 @@ UNSUPPORTED_MEDIA_TYPE: Final = REQUEST.problem("unsupported_media_type", "Unsup
     "The body is not declared as JSON in UTF-8, or is compressed.",
     "Send plain JSON in UTF-8 with `Content-Type: application/json`.")
 BODY_TOO_LARGE: Final = REQUEST.problem("body_too_large", "The body is too large", 413,
-    "The body exceeds the service's limit, and the connection is closed; or it exceeds the limit of the deployment's "
-    "Kafka topic.",
+    "The body exceeds the service's limit, and the connection is closed; or it exceeds the limit of the deployment's Kafka topic.",
     "Shorten the longest texts, such as `notes` and `comments`.")
 BODY_TIMED_OUT: Final = REQUEST.problem("body_timed_out", "The body did not come in time", 408,
     "The rest of the body did not arrive in time. The connection is closed.",
@@ -81,10 +78,9 @@ CARD_NUMBER_IN_TEXT: Final = REQUEST.problem("card_number_in_text", "A card numb
     "stored and displayed, so nothing was accepted. `errors` lists each by its JSON Pointer, without the number.",
     "Send the card as `cardDetails`, and leave it out of every other text.")
 INVALID_QUERY: Final = REQUEST.problem("invalid_query", "The query parameters are not valid", 400,
-    "A query parameter is unknown, has an invalid value, is given twice with different values, or a range ends before "
-    "it begins.",
-    "Pass `meta.cursors.next` unchanged, request at most 200 items per page, and write days as `YYYY-MM-DD` and "
-    "timestamps with a time zone.")
+    "A query parameter is unknown, has an invalid value, is given twice with different values, or a range ends before it begins.",
+    "Pass `meta.cursors.next` unchanged, request at most 200 items per page, and write days as `YYYY-MM-DD` and timestamps with "
+    "a time zone.")
 INVALID_KEY: Final = REQUEST.problem("invalid_idempotency_key", "Invalid Idempotency-Key", 400,
     "The `Idempotency-Key` is empty, too long, sent twice with different values, has characters outside printable "
     "ASCII, or was sent as a header of a bulk, where each item has its own.",
@@ -93,18 +89,15 @@ INVALID_DEADLINE: Final = REQUEST.problem("invalid_forward_deadline", "Invalid F
     "The `Forward-Deadline` is not a whole number of seconds within its limits, or is sent twice.",
     "Send seconds in plain digits, such as `300`, or leave the header out.")
 KEY_REUSED: Final = REQUEST.problem("idempotency_key_reused", "The Idempotency-Key belongs to another request", 422,
-    "This account has used the key before, with another body or for the other operation. `requestId` names the first "
-    "submission.",
+    "This account has used the key before, with another body or for the other operation. `requestId` names the first submission.",
     "Use a new key for each reservation, and the same key only to send the same request again.")
 TRANSACTION_REUSED: Final = REQUEST.problem("transaction_reused", "The transaction belongs to another reservation", 409,
     "No longer sent: one transaction may pay for several reservations. Releases before 0.2 refused a submission if an "
     "earlier one had used its `transactionId` for another reservation, named in `transactionOf`.",
     "Use a new `transactionId` for a new reservation, or give each of the two an `Idempotency-Key` of its own.")
-SIMILAR_SUBMISSION: Final = REQUEST.problem(
-    "similar_submission", "There is a submission for the same stay and guest", 409,
-    "The account refuses a submission without an `Idempotency-Key` if an earlier one for the same stay and guest, "
-    "with another body, is confirmed or still open. `similarTo` names it, `differing` the fields that differ. Nothing "
-    "was accepted.",
+SIMILAR_SUBMISSION: Final = REQUEST.problem("similar_submission", "There is a submission for the same stay and guest", 409,
+    "The account refuses a submission without an `Idempotency-Key` if an earlier one for the same stay and guest, with another "
+    "body, is confirmed or still open. `similarTo` names it, `differing` the fields that differ. Nothing was accepted.",
     "Cancel the earlier one and submit again; or, if this is another room, send it with its own `Idempotency-Key`.")
 INVALID_ITEM: Final = REQUEST.problem("invalid_item", "The item of the bulk is not valid", 422,
     "An item of a bulk is not a JSON object with the allowed members. The other items are not affected.",
@@ -114,9 +107,8 @@ INVALID_BULK_SIZE: Final = REQUEST.problem("invalid_bulk_size", "The bulk has no
     "Send 1 to 1,000 items per call, and the rest in further calls.")
 
 RULES: Final = Chapter("Rules of the integration",
-    "Rules of the integration account's kind of PMS. Nothing was accepted, and `errors` lists each violation with its "
-    "JSON Pointer. If the account changes after a submission was accepted, the submission can end `REJECTED` with the "
-    "same codes.")
+    "Rules of the integration account's kind of PMS. Nothing was accepted, and `errors` lists each violation with its JSON "
+    "Pointer. If the account changes after a submission was accepted, the submission can end `REJECTED` with the same codes.")
 CARD_REQUIRED: Final = RULES.problem("card_required", "The reservation needs a card", 422,
     "The integration is of kind `booking-sync`, `morChannel` is `PMS`, and there is no card number.",
     "Send it with `cardDetails.cardNumber`, or with `morChannel` `SELF`.")
@@ -125,12 +117,10 @@ CARD_INVALID: Final = RULES.problem("card_invalid", "The card is not valid", 422
     "expiry date is invalid or past.",
     "Ask the guest for the card again; `errors` says what is wrong with it.")
 WEBSITE_REQUIRED: Final = RULES.problem("website_id_required", "The reservation needs a website", 422,
-    "The integration is of kind `website-builder`, and `paymentProviderId` is missing, empty, or not a website's "
-    "identifier.",
+    "The integration is of kind `website-builder`, and `paymentProviderId` is missing, empty, or not a website's identifier.",
     "Send the website's identifier in `paymentProviderId`.")
 NO_ROOMS: Final = RULES.problem("no_rooms", "The integration has no rooms", 422,
-    "The integration is of kind `booking-sync` or `hostaway`, which book whole properties, and `roomId` is not the "
-    "`propertyId`.",
+    "The integration is of kind `booking-sync` or `hostaway`, which book whole properties, and `roomId` is not the `propertyId`.",
     "Send the `propertyId` as `roomId`.")
 
 LOOKUPS: Final = Chapter("Not found", "")
@@ -147,8 +137,7 @@ METHOD_NOT_ALLOWED: Final = LOOKUPS.problem("method_not_allowed", "Method not al
     "The path exists but does not support this method.",
     "Use a method listed in the `Allow` header.")
 
-SERVICE: Final = Chapter("The service",
-    "Temporary server-side errors. After a 503, retry after the `Retry-After` interval.")
+SERVICE: Final = Chapter("The service", "Temporary server-side errors. After a 503, retry after the `Retry-After` interval.")
 LOG_UNAVAILABLE: Final = SERVICE.problem("log_unavailable", "The service cannot accept reservations right now", 503,
     "The log did not acknowledge the submission in time. It may still have been stored.",
     f"{_SAME_KEY} With a key the reservation is made at most once; without one, possibly twice.")
@@ -163,13 +152,10 @@ CARDS_UNAVAILABLE: Final = SERVICE.problem("cards_unavailable", "The service can
 TOO_MANY_CONNECTIONS: Final = SERVICE.problem("too_many_connections", "Too many connections", 503,
     "The process is at its limit of connections, in total or for one address. The connection is closed.",
     "Reuse connections; open a new one after `Retry-After` seconds.")
-STORE_UNAVAILABLE: Final = SERVICE.problem(
-    "store_unavailable", "The service cannot look reservations up right now", 503,
-    "The database does not respond, so a reservation or an `Idempotency-Key` cannot be looked up. Nothing was "
-    "accepted.",
+STORE_UNAVAILABLE: Final = SERVICE.problem("store_unavailable", "The service cannot look reservations up right now", 503,
+    "The database does not respond, so a reservation or an `Idempotency-Key` cannot be looked up. Nothing was accepted.",
     _SAME_KEY)
-TENANCY_UNAVAILABLE: Final = SERVICE.problem(
-    "tenancy_unavailable", "The service cannot check credentials right now", 503,
+TENANCY_UNAVAILABLE: Final = SERVICE.problem("tenancy_unavailable", "The service cannot check credentials right now", 503,
     "The database does not respond, and the API key is not cached. Nothing was accepted.",
     _SAME_KEY)
 INTERNAL_ERROR: Final = SERVICE.problem("internal_error", "Internal error", 500,
@@ -211,18 +197,16 @@ REJECTED_BY_OPERATOR: Final = REJECTIONS.problem("rejected_by_operator", "The re
 UNCERTAIN: Final = Chapter("Failed and in doubt",
     "Recorded with the submission, never returned to a request: the caller gets 202.")
 DELIVERY_FAILED: Final = UNCERTAIN.problem("delivery_failed", "The reservation could not be delivered", 503,
-    "The reservation could not be delivered to the PMS before its deadline. It was definitely not made. Status "
-    "`FAILED`.",
+    "The reservation could not be delivered to the PMS before its deadline. It was definitely not made. Status `FAILED`.",
     "Submit it again under a new `Idempotency-Key`, or ask the operator to replay it.")
 CARD_GONE: Final = UNCERTAIN.problem("card_gone", "The card was destroyed before the reservation was made", 409,
     "Cards are deleted as soon as possible: at the deadline, or when the submission fails, and the security code "
     "after a push that may have used it. The reservation was definitely not made. Status `FAILED`.",
     "Submit it again, with the card, under a new `Idempotency-Key`.")
 CARD_NOT_BOUND: Final = UNCERTAIN.problem("card_not_bound", "The card was not sealed for this reservation", 409,
-    "The card was encrypted for another submission, integration account or PMS address. Nothing was sent. Status "
-    "`FAILED`.",
-    "Submit it again, with the card. Operators: check whether the account's base URL was changed, or rows or messages "
-    "were tampered with.")
+    "The card was encrypted for another submission, integration account or PMS address. Nothing was sent. Status `FAILED`.",
+    "Submit it again, with the card. Operators: check whether the account's base URL was changed, or rows or messages were "
+    "tampered with.")
 IN_DOUBT: Final = UNCERTAIN.problem("in_doubt", "The reservation may or may not have been made", 503,
     "The reservation was sent to the PMS, whose response does not show whether it was made. It is not sent again "
     "until that is settled. Status `IN_DOUBT`.",
@@ -238,8 +222,7 @@ CANCELLATION_NOT_SUPPORTED: Final = CANCELLATIONS.problem(
     "cancellation_not_supported", "Reservations of this integration cannot be cancelled", 409,
     "The forwarder cannot cancel reservations in this kind of PMS.",
     "Cancel it in the PMS.")
-CANCELLATION_REFUSED: Final = CANCELLATIONS.problem(
-    "cancellation_refused", "The PMS refused to cancel the reservation", 409,
+CANCELLATION_REFUSED: Final = CANCELLATIONS.problem("cancellation_refused", "The PMS refused to cancel the reservation", 409,
     "The PMS refused the cancellation. The reservation is unchanged.",
     "Read `detail`, and settle it with the property. You may request the cancellation again.")
 CANCELLATION_FAILED: Final = CANCELLATIONS.problem("cancellation_failed", "The reservation could not be cancelled", 503,
@@ -260,8 +243,7 @@ WEBHOOK_DISABLED: Final = WEBHOOKS.problem("webhook_disabled", "The webhook is d
     "Nothing is sent to a disabled webhook. `disabledReason` says why it was disabled.",
     "Enable the webhook first, once its URL responds again.")
 TOO_MANY_WEBHOOKS: Final = WEBHOOKS.problem("too_many_webhooks", "The workspace has reached its limit of webhooks", 409,
-    "A workspace can have only a limited number of webhooks, because every event is sent to each that subscribes to "
-    "it.",
+    "A workspace can have only a limited number of webhooks, because every event is sent to each that subscribes to it.",
     "Remove or change a webhook that you no longer need.")
 # fmt: on
 

@@ -9,24 +9,17 @@ from typing import NamedTuple
 from pydantic_core import from_json
 
 from forwarder.reservation.checks.card_numbers import (
-    _ASTERISKS,
     _BARRIER,
-    _CALLED,
     _CODE_BESIDE_NUMBER,
     _CODE_BY_NAME,
     _DIGITS_ALONE,
-    _ENDS_NUMBERS,
     _ENOUGH,
     _GROUP,
     _LIKE_AN_IBAN,
     _MAX_DIGITS_AFTER,
     _MAX_GAP,
-    _MAX_GROUPS_AFTER,
     _MAX_PHONE_DIGITS,
     _MIN_PRINTED,
-    _NAME_OF_CODE,
-    _NAMES_OF_CODES,
-    _NO_ISSUER,
     _PRINTED,
     _REST,
     MAX_DIGITS,
@@ -53,7 +46,7 @@ def may_hold_any(document: bytes) -> bool:
         end = digits.find(b'"', at)
         at = -1 if end < 0 else digits.find(_ENOUGH, end)
     lowered = document.lower()
-    return b"cv" in lowered and any(name in lowered for name in _NAMES_OF_CODES)
+    return b"cv" in lowered and any(name in lowered for name in (b"cvv", b"cvc", b"cvn"))
 
 
 def _holds(content: bytes) -> bool:
@@ -65,7 +58,11 @@ def _holds(content: bytes) -> bool:
 def may_hold(text: str) -> bool:
     """Whether it is worth looking closer."""
     text = plain(text)
-    enough = _groups_may_be_number(_GROUP.findall(text)) or _NAME_OF_CODE.search(text) or _LIKE_AN_IBAN.search(text)
+    enough = (
+        _groups_may_be_number(_GROUP.findall(text))
+        or re.search(r"cv[vcn]", text, re.IGNORECASE)
+        or _LIKE_AN_IBAN.search(text)
+    )
     return bool(enough)
 
 
@@ -73,7 +70,7 @@ def _groups_may_be_number(groups: Sequence[str]) -> bool:
     """Whether some that follow each other have the digits of a card number, whatever is between them: a necessary condition, by
     which identifiers with many digits, which are many, are passed over."""
     for at, first in enumerate(groups):
-        if first[0] in _NO_ISSUER:
+        if first[0] in "017":
             continue
         digits = ""
         for end in range(at, len(groups)):
@@ -119,8 +116,8 @@ def _groups(text: str) -> list[_Group]:
     groups = []
     for match, following in zip_longest(matches, matches[1:]):
         gap = "" if following is None else text[match.end() : following.start()]
-        joined = 0 < len(gap) <= _MAX_GAP and _BARRIER not in gap and _ASTERISKS not in gap
-        called = _CALLED.search(text, max(0, match.start() - 2), match.start()) is not None
+        joined = 0 < len(gap) <= _MAX_GAP and _BARRIER not in gap and "**" not in gap
+        called = re.search(r"\+\s?$", text[max(0, match.start() - 2) : match.start()]) is not None
         goes_on = joined and not any(map(str.isalpha, gap))
         groups.append(_Group(match.start(), match[0], gap, joined, goes_on, called))
     return groups
@@ -147,7 +144,7 @@ def _after(groups: Sequence[_Group], at: int) -> int:
     """How many groups from `at` on are said in one breath with the number before: its expiry and its code."""
     count = 0
     while (
-        count < _MAX_GROUPS_AFTER
+        count < 3
         and at + count < len(groups)
         and groups[at + count - 1].goes_on
         and len(groups[at + count].digits) <= _MAX_DIGITS_AFTER
@@ -183,4 +180,4 @@ def _is_spelt(groups: Sequence[_Group], at: int, end: int, *, new_row: bool) -> 
         return True
     after = end + 1 + _after(groups, end + 1)
     alone = new_row and not groups[at].called and (after == len(groups) or not groups[after - 1].goes_on)
-    return alone and (max(sizes) == 1 or not any(_ENDS_NUMBERS.search(group.gap) for group in within))
+    return alone and (max(sizes) == 1 or not any(re.search(r"[,;:#+=()&\r\n]", group.gap) for group in within))
