@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Final, get_args
+from typing import get_args
 from urllib.parse import quote
 
 from forwarder.http.messages import Admission
@@ -37,13 +37,10 @@ from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
 from forwarder.topics.traced import TracedLog
 
-_LOG_FILE = "log.sqlite3"
-_STORE_FILE = "store.sqlite3"
 _NOT_GIVEN = (
     "FORWARDER_SECRET_KEY is missing: the keys that cards and credentials are sealed to are derived from it. "
     "Set it, for migrate and every worker alike, to what `forwarder secret generate` prints."
 )
-_ANY_OTHER_KIND: Final = "generic"  # the kind simulated for kinds that the simulator does not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +74,10 @@ class Backend:
         """The sealer of webhooks' secrets for the notifier. Raises as `sealer`, and `UnknownSecret`."""
         if self.keyring is not None:
             return PublicKeySealer(self.keyring.active.webhooks.public_key)
-        pairs = self.notifier_pairs()
-        if not pairs:
-            return PublicKeySealer((await SqlSecrets(self.engine).trusted_keys(self.trusted_keys())).webhooks_key)
-        # The process's own key: the public keys in the database need not be trusted.
-        return PublicKeySealer((await self.notifier_key(pairs)).public_key)
+        if pairs := self.notifier_pairs():
+            # The process's own key: the public keys in the database need not be trusted.
+            return PublicKeySealer((await self.notifier_key(pairs)).public_key)
+        return PublicKeySealer((await SqlSecrets(self.engine).trusted_keys(self.trusted_keys())).webhooks_key)
 
     def required_keyring(self) -> Keyring:
         if self.keyring is None:
@@ -124,8 +120,8 @@ class Backend:
         return MessageSigner(await shared_key(self.engine, "message-key"))
 
     async def has_our_keys(self) -> bool:
-        """Whether the database still has the keys that this process works with: a database that was recreated, instead of being
-        restored, has others. True if it cannot be asked, or has none yet."""
+        """Whether the database has the keys that this process works with: one that was recreated, not restored, has others. True if
+        it cannot be asked, or has none yet."""
         try:
             now = await shared_keys(self.engine)
         except TenancyUnavailable:
@@ -134,16 +130,14 @@ class Backend:
 
     def pushing_directory(self) -> SqlDirectory:
         """Accounts with their credentials, which only workers' database role may read."""
-        shadow = _shadows(self.settings, self.keyring)
-        return SqlDirectory(self.engine, self.clock, shadow=shadow, for_pushes=True)
+        return SqlDirectory(self.engine, self.clock, shadow=_shadows(self.settings, self.keyring), for_pushes=True)
 
     async def create_topics(
         self, partitions: int | None = None, *, retention: timedelta | None = None, replicas: int | None = None
     ) -> Sequence[str]:
         """Creates missing topics; returns their names. Raises as `TopicAdmin.create`."""
-        count = partitions or self.settings.environment.partitions
+        counts = dict.fromkeys(self.settings.topics.all(), partitions or self.settings.environment.partitions)
         async with self.log.admin() as admin:
-            counts = dict.fromkeys(self.settings.topics.all(), count)
             return await admin.create(counts, retention=retention, replicas=replicas)
 
 
@@ -157,7 +151,7 @@ def shadows(simulator_url: str | None, seal: Callable[[str, str], str] | None) -
     sealed = cache(seal or (lambda *_: ""))
 
     def shadow_of(account: Account) -> Account:
-        kind = account.kind if account.kind in SITES else _ANY_OTHER_KIND
+        kind = account.kind if account.kind in SITES else "generic"
         site, identifier = SITES[kind], shadow_id(account.id)
         base_url = "" if simulator_url is None else f"{simulator_url}/{quote(identifier, safe='')}/{site.path}"
         shadow = Account(
@@ -182,34 +176,30 @@ def _shadows(settings: Settings, keyring: Keyring | None) -> Callable[[Account],
 
 
 def held_secrets(settings: Settings) -> Sequence[Secret]:
-    """The secrets of this process, the current one first. An embedded forwarder creates its own and keeps it in its directory;
-    other processes may have none."""
+    """The secrets of this process, the current one first; it may have none. An embedded forwarder creates its own."""
     present, earlier = settings.secrets.present, settings.secrets.earlier
     if present is None and isinstance(settings.backend, Embedded):
         present = secret_in(settings.backend.data_dir)
-    if present is None:
-        if earlier:
-            raise BadSettings(_NOT_GIVEN)
-        return ()
-    return [Secret.from_text(text) for text in dict.fromkeys((present, *earlier))]
+    if present is None and earlier:
+        raise BadSettings(_NOT_GIVEN)
+    return [] if present is None else [Secret.from_text(text) for text in dict.fromkeys((present, *earlier))]
 
 
 def required_secrets(settings: Settings) -> Sequence[Secret]:
     """`held_secrets`, for processes that need one. Raises `BadSettings` if there is none."""
-    held = held_secrets(settings)
-    if not held:
+    if not (held := held_secrets(settings)):
         raise BadSettings(_NOT_GIVEN)
     return held
 
 
 async def _open_keyring(engine: Engine, held: Sequence[Secret], *, first: bool) -> Keyring | None:
-    """The keyring of this process; None without a secret. `first`: registers the first secret of a new database, and publishes keys
-    to seal cards to. Raises `UnknownSecret`."""
+    """The keyring of this process, if it has a secret. `first`: registers the first secret of a new database, and publishes keys to
+    seal cards to. Raises `UnknownSecret`."""
     if not held:
         return None
     known = await SqlSecrets(engine).admit(held, first=first)
-    keyring, active = Keyring(held), active_of(known)
-    if active is not None:
+    keyring = Keyring(held)
+    if active := active_of(known):
         keyring.activate(active.id)
     if first:
         await SealingKeys(engine, keyring).publish(now=SystemClock().now())
@@ -224,7 +214,7 @@ async def open_log(
     match backend:
         case Embedded(data_dir):
             make_private(data_dir)
-            yield EmbeddedLog(data_dir / _LOG_FILE, partitions=partitions)
+            yield EmbeddedLog(data_dir / "log.sqlite3", partitions=partitions)
         case Distributed(bootstrap_servers, kafka_security=security):
             yield KafkaLog(bootstrap_servers, security=security, session_timeout_seconds=session_seconds, member=member)
 
@@ -235,7 +225,8 @@ async def open_backend(
 ) -> AsyncIterator[Backend]:
     """The backend, migrated: an embedded one migrates itself. Raises `NotMigrated`, `StoreUnavailable`, and `UnknownSecret` unless
     `any_secret` is given, for commands that manage secrets. `tracer`: records spans of the log's messages."""
-    where, clock = database_of(settings), SystemClock()
+    where, clock, environment = database_of(settings), SystemClock(), settings.environment
+    embedded = isinstance(settings.backend, Embedded)
     if isinstance(settings.backend, Embedded):
         make_private(settings.backend.data_dir)
         await migrate(where)
@@ -246,19 +237,17 @@ async def open_backend(
         if any_secret:
             keyring = Keyring(held) if held else None
         else:
-            keyring = await _open_keyring(engine, held, first=isinstance(settings.backend, Embedded))
-        environment = settings.environment
+            keyring = await _open_keyring(engine, held, first=embedded)
         partitions, seconds = environment.partitions, environment.session_seconds
         opened = open_log(settings.backend, partitions=partitions, session_seconds=seconds, member=settings.member_name)
         async with opened as log:
             trail = AuditTrail(engine)
             audit = Audit(trail, clock)
             directory = SqlDirectory(engine, clock, shadow=_shadows(settings, keyring))
-            system = "embedded" if isinstance(settings.backend, Embedded) else "kafka"
             yield Backend(
                 settings=settings,
                 clock=clock,
-                log=log if tracer is None else TracedLog(log, tracer, system),
+                log=log if tracer is None else TracedLog(log, tracer, "embedded" if embedded else "kafka"),
                 tracer=tracer,
                 engine=engine,
                 directory=directory,
@@ -304,6 +293,6 @@ def database_of(settings: Settings) -> str | Path:
     """Where the database is: a URL, or a file."""
     match settings.backend:
         case Embedded(data_dir):
-            return data_dir / _STORE_FILE
+            return data_dir / "store.sqlite3"
         case Distributed(_, database_url):
             return database_url

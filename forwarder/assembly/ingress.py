@@ -2,7 +2,6 @@
 
 from contextlib import AsyncExitStack
 from functools import cache
-from typing import Final
 
 import structlog
 
@@ -26,13 +25,6 @@ from forwarder.tenancy.sql.secrets import load_sealing_keys
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
-_CAN_CANCEL: Final = "forwarder.pms.registry:takes_cancellations"
-_PREVIEW: Final = "forwarder.pms.rehearsal:Previews"
-"""Imported on the first cancellation or submission, with the adapters of their accounts, so that the start of an ingress does not
-wait for them."""
-
-
-_REFRESH_SECONDS: Final = 60.0
 _log = structlog.get_logger(__name__)
 
 
@@ -55,19 +47,20 @@ async def open_ingress(
     stack: AsyncExitStack, backend: Backend, publisher: Publisher, outcomes: OutcomeListener, stop: Stop
 ) -> Routes:
     """The ingress's routes. `stack` closes their parts, except `backend`."""
-    environment, topics = backend.settings.environment, backend.settings.topics
+    environment = backend.settings.environment
     parts = IngressParts(
         publisher=publisher,
         signer=await backend.signer(),
-        requests_topic=topics.requests,
+        requests_topic=backend.settings.topics.requests,
         access=backend.access,
         sealer=await open_card_sealer(stack, backend, stop),
         ids=await backend.request_ids(),
         reader=Reader(backend.engine),
         outcomes=outcomes,
         clock=backend.clock,
-        can_cancel=lambda account: load(_CAN_CANCEL)(account, backend.clock),
-        preview=cache(lambda: load(_PREVIEW)(backend.clock)),
+        # Imported on the first cancellation or submission, with the adapters of their accounts: the start does not wait for them.
+        can_cancel=lambda account: load("forwarder.pms.registry:takes_cancellations")(account, backend.clock),
+        preview=cache(lambda: load("forwarder.pms.rehearsal:Previews")(backend.clock)),
         limits=await role.open_limits(stack, backend, stop),
         audit=backend.audit,
         admission=backend.admission,
@@ -89,9 +82,8 @@ async def open_card_sealer(stack: AsyncExitStack, backend: Backend, stop: Stop) 
     sealer, trusted = CardSealer(), backend.trusted_keys()
 
     async def refresh() -> None:
-        found = await load_sealing_keys(backend.engine, now=backend.clock.now())
         good = []
-        for key in found:
+        for key in await load_sealing_keys(backend.engine, now=backend.clock.now()):
             try:
                 key.require_trusted(trusted)
             except NotTrusted as error:
@@ -101,7 +93,7 @@ async def open_card_sealer(stack: AsyncExitStack, backend: Backend, stop: Stop) 
         sealer.use(good)
 
     async def step() -> None:
-        await backend.clock.sleep(_REFRESH_SECONDS)
+        await backend.clock.sleep(60.0)
         await refresh()
 
     await refresh()

@@ -29,15 +29,13 @@ def pms_kinds() -> Sequence[str]:
 
 
 def adapters() -> Sequence[Mapping[str, Any]]:
-    """Every kind: its capabilities, request limits, account options, and the distribution that it comes from. Then those that could
-    not be loaded, each with its `error`."""
+    """Every kind with its capabilities, limits, options and distribution. Then those that could not be loaded, with an `error`."""
     registry = registered()
     there = [
         {"kind": kind, "from": registry.origins.get(kind, "built in"), **_described(registry.kinds[kind])}
         for kind in sorted(registry.kinds)
     ]
-    lost = [{"kind": one.kind, "from": one.distribution, "error": one.error} for one in registry.not_loaded]
-    return [*there, *lost]
+    return [*there, *({"kind": one.kind, "from": one.distribution, "error": one.error} for one in registry.not_loaded)]
 
 
 def fields(kind: str, options: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -75,7 +73,7 @@ def try_out(
     address = base_url or (None if mapping is None else mapping.base_url) or "https://pms.example"
     connection = AccountConnection("", kind, address, "", options=options)
     card = CardDetails.model_validate(_SAMPLE_CARD)
-    sample = booking_of(traits_of(kind), SAMPLE_REFERENCE, {**_SAMPLE, **fields}, card)
+    sample = booking_of(traits_of(kind), _SAMPLE_REFERENCE, {**_SAMPLE, **fields}, card)
     rehearsal, tried = asyncio.run(trial_run(connection, sample, SystemClock()))
     origin = urlsplit(address)
     requests = [
@@ -114,7 +112,7 @@ def mapping_of(kind: str, options: Mapping[str, Any]) -> PmsMapping | None:
     return mapping if isinstance(mapping, PmsMapping) else None
 
 
-SAMPLE_REFERENCE: Final = "rsv_" + "samplereference" * 2 + "aa"
+_SAMPLE_REFERENCE: Final = "rsv_" + "samplereference" * 2 + "aa"
 _SAMPLE_CARD: Final = {
     "cardNumber": "4111 1111 1111 1111",
     "cardHolderName": "Maria Gonzalez",

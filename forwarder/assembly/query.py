@@ -26,5 +26,4 @@ async def run_query(settings: Settings, listening: role.Listening, stop: Stop) -
 async def open_query(backend: Backend, outcomes: OutcomeListener) -> Routes:
     """The routes of the query stage."""
     ids, longest = await backend.request_ids(), backend.settings.environment.max_wait_seconds
-    parts = Queries(backend.access, Reader(backend.engine), ids, outcomes, backend.clock, longest)
-    return query_routes(parts)
+    return query_routes(Queries(backend.access, Reader(backend.engine), ids, outcomes, backend.clock, longest))

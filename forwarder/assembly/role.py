@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 Listening = socket.socket
 Throttles = Callable[[], Sequence[ThrottleState]]
 _LAST_SECONDS: Final = 2.0  # how long a stopping process waits for an unavailable store
-_REFUSED_SECONDS: Final = 30.0
-"""For how long after a refused write the store counts as full: each process writes more often."""
-_OPEN: Final = "forwarder.observability.otel:open_otel"
+_REFUSED_SECONDS: Final = 30.0  # so long after a refused write the store counts as full: each process writes more often
 _FLUSH_SECONDS: Final = 3.0  # how long a stopping process waits for the collector to accept the remaining spans
 _log = structlog.get_logger(__name__)
 
@@ -63,7 +61,7 @@ async def open_tracer(settings: Settings, role: str) -> AsyncIterator[Tracer | N
     reason = asked.refusal
     if asked.asked_by and not reason:
         try:
-            tracer = load(_OPEN)(f"forwarder-{role}", __version__)
+            tracer = load("forwarder.observability.otel:open_otel")(f"forwarder-{role}", __version__)
         except ImportError:
             reason = "packages are not installed: pip install 'reservation-forwarder[otel]'"
         else:
@@ -100,8 +98,7 @@ def store_checks(backend: Backend) -> Mapping[str, Check]:
 def reading_health(backend: Backend) -> Health:
     """The health of a process that mostly reads: a store that takes no writes leaves it ready."""
     checks = dict(store_checks(backend))
-    writes = checks.pop("store_writes")
-    return Health(checks, {"store_writes": writes})
+    return Health(checks, {"store_writes": checks.pop("store_writes")})
 
 
 async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> OutcomeListener:
@@ -151,11 +148,9 @@ async def telling_of_itself(
     role: str, backend: Backend, stop: Stop, throttles: Throttles, health: Health
 ) -> AsyncIterator[None]:
     """Registers this process for operators every few seconds until `stop`, through outages of the store."""
-    register, clock = ProcessRegister(backend.engine), backend.clock
-    now, host = clock.now(), socket.gethostname()
-    this = RunningProcess(
-        secrets.token_hex(8), role, __version__, backend.settings.environment.revision, host, now, now
-    )
+    register, clock, now = ProcessRegister(backend.engine), backend.clock, backend.clock.now()
+    about = role, __version__, backend.settings.environment.revision, socket.gethostname()
+    this = RunningProcess(secrets.token_hex(8), *about, now, now)
 
     async def step() -> None:
         seen = replace(this, seen_at=clock.now(), throttles=throttles(), failing=await health.failing())
@@ -185,13 +180,9 @@ async def serve_role(
     """Serves `routes` and those of `health` until `stop`, then lets requests finish within the grace period. `leaving`: set before
     `stop`, see `lame_duck`. `throttles`: a worker's throttles, for operators."""
     settings, tls = backend.settings, backend.settings.tls
-    if files := certificates_of(settings.environment, settings.backend):
-
-        def certificates_last() -> bool:
-            now = backend.clock.now()
-            return not any(ends_soon(pem_of(file), now) for file in files.values())
-
-        health = replace(health, lesser={**health.lesser, "certificate": certificates_last})
+    if files := certificates_of(settings.environment, settings.backend).values():
+        last = lambda: not any(ends_soon(pem_of(file), backend.clock.now()) for file in files)  # noqa: E731
+        health = replace(health, lesser={**health.lesser, "certificate": last})
     routes = [*routes, *health_routes(health, role, settings.metrics_token, leaving=leaving)]
     listening.listen(BACKLOG)  # one of several on a port must not listen before it serves
     tell_build(role, settings.environment.revision)

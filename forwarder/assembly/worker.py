@@ -48,22 +48,17 @@ async def run_worker(settings: Settings, listening: role.Listening, stop: Stop) 
 
 
 async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publisher) -> Worker:
-    """A worker with the adapters of its accounts loaded, so that one that fails to load is reported now and not by a reservation.
-    `stack` closes its parts, except `backend`."""
+    """A worker, whose parts `stack` closes. Loads its accounts' adapters: one that fails is reported now, not by a reservation."""
     settings, clock = backend.settings, backend.clock
     keyring = backend.required_keyring()
     kinds = registered().kinds
     for kind in await backend.tenancy.kinds():
         kinds.get(kind)  # submissions of a missing kind wait until it is installed
-    push_seconds = settings.environment.push_timeout_seconds
-    grants = grants_of(backend, keyring, push_seconds)
+    environment, push_seconds = settings.environment, settings.environment.push_timeout_seconds
+    grants, policy = grants_of(backend, keyring, push_seconds), PushPolicy(push_seconds=push_seconds)
+    plaintext, traces = environment.plaintext_to_pms, environment.trace_to_pms
     opening = open_directory(
-        clock,
-        policy=PushPolicy(push_seconds=push_seconds),
-        grants=grants,
-        plaintext=settings.environment.plaintext_to_pms,
-        tracer=backend.tracer,
-        forward_traces=settings.environment.trace_to_pms,
+        clock, policy=policy, grants=grants, plaintext=plaintext, tracer=backend.tracer, forward_traces=traces
     )
     pms = await stack.enter_async_context(opening)
     stack.push_async_callback(grants.finish)
@@ -75,11 +70,8 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         counts = await check.lacking(looked_at)
         return counts if await backend.has_our_keys() else {**counts, "keys": 1}
 
-    secrets = SqlSecrets(backend.engine)
-
     async def refresh() -> None:
-        active = active_of(await secrets.known())
-        if active is not None:
+        if active := active_of(await SqlSecrets(backend.engine).known()):
             keyring.activate(active.id)
 
     parts = WorkerParts(

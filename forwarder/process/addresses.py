@@ -3,9 +3,6 @@
 from collections.abc import Hashable
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Final
-
-_HOST_BITS: Final = 64  # the part of an IPv6 address that a client chooses itself
 
 
 def is_local(host: str) -> bool:
@@ -30,7 +27,6 @@ def read_address(text: str) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(maxsize=4096)
 def client_of(address: str) -> Hashable:
-    """The unit that per-client limits count: the IPv4 address, or the /64 of the IPv6 address. All texts that are not addresses
-    count as one client."""
+    """The unit that per-client limits count: an IPv4 address, or the /64 of an IPv6 address. All other texts are one client."""
     read = read_address(address)
-    return int(read) >> _HOST_BITS if isinstance(read, IPv6Address) else read
+    return int(read) >> 64 if isinstance(read, IPv6Address) else read

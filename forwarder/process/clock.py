@@ -4,11 +4,9 @@ import asyncio
 import time
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 import orjson
-
-_TO_THE_MILLISECOND: Final = len('"2027-01-01T00:00:00.000')
 
 
 class Clock(Protocol):
@@ -18,8 +16,7 @@ class Clock(Protocol):
         """The current time, aware, in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment; never goes back, even if the wall clock does. Includes the time for which the
-        machine was suspended, where the system has such a clock."""
+        """Seconds since an arbitrary moment; never goes back. Includes suspensions of the machine, where the system counts them."""
 
     async def sleep(self, seconds: float) -> None:
         """Returns after `seconds`; at once if that is not positive."""
@@ -48,4 +45,4 @@ def iso(moment: datetime) -> str:
     if not moment.microsecond:
         return moment.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
     # The same in a third of the time, for moments with a fraction of a second: orjson writes six digits, in quotes.
-    return f"{orjson.dumps(moment)[1:_TO_THE_MILLISECOND].decode()}Z"
+    return f"{orjson.dumps(moment)[1:24].decode()}Z"

@@ -22,11 +22,8 @@ T = TypeVar("T")
 K = TypeVar("K")
 _log = structlog.get_logger(__name__)
 UNREADY_AFTER: Final = 5  # how many faults of one loop in a row, without a success in between, make the process unready
-_LONGEST_PAUSE_SECONDS: Final = 300.0
-_LONGEST_OUTAGE_PAUSE_SECONDS: Final = 60.0
 SYSTEMIC_AFTER: Final = 5
 """How many units in a row may raise at one place, without a success, before this process is at fault and not the units."""
-_TRY_PAUSES: Final = (0.2, 1.0)  # seconds between retries of a few units of which none succeeded: a fault may pass
 FAULTS: Final = (Exception, asyncio.CancelledError)
 """To catch before `contained`: libraries raise `CancelledError` in tasks that were not cancelled, as from a future of their own."""
 
@@ -59,16 +56,11 @@ class Fault:
         return f"Internal error {self.id} ({type(self.error).__name__})"
 
 
-SetAside = Callable[[T, Fault], Awaitable[None]]  # Gives a unit its visible end
-
-
 def contained(where: Where, error: BaseException, **ids: Any) -> Fault:
-    """Logs `error` with its traceback under a new error id, and counts it. `ids` identify the unit. Raises `error` again if it
-    is the cancellation of the running task."""
-    error = as_fault(error)
-    fault = Fault(f"err_{secrets.token_hex(6)}", where, error)
+    """Logs `error` with its traceback under a new error id, and counts it. `ids` identify the unit. Raises as `as_fault`."""
+    fault = Fault(f"err_{secrets.token_hex(6)}", where, as_fault(error))
     metrics.CONTAINED_FAULTS.labels(where.value).inc()
-    kind = type(error).__name__
+    kind, error = type(fault.error).__name__, fault.error
     _log.error("fault.contained", where=where.value, error_id=fault.id, kind=kind, **ids, exc_info=error)
     return fault
 
@@ -90,8 +82,7 @@ def as_fault(error: BaseException) -> Exception:
 
 
 class Unworkable(Exception):
-    """Every unit raised at one place: this process is at fault, and none was set aside. `pause_seconds`: how long to wait
-    before the next try."""
+    """Every unit raised at one place: this process is at fault, and none was set aside. `pause_seconds`: until the next try."""
 
     def __init__(self, where: Where, fault: Fault, pause_seconds: float) -> None:
         super().__init__(f"nothing goes through at {where.value}: {fault}")
@@ -103,8 +94,7 @@ class Blame:
     `SYSTEMIC_AFTER` in a row without a success this process is at fault, and is unready until a unit succeeds."""
 
     def __init__(self, where: Where, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        self.where = where
-        self.sleep = sleep
+        self.where, self.sleep = where, sleep
         self._in_a_row = self._rounds = 0
 
     def works(self) -> None:
@@ -123,7 +113,7 @@ class Blame:
         went_through: Callable[[], bool],
     ) -> list[tuple[T, Exception]]:
         """Those of `failed` that are at fault themselves, after a few retries if none succeeded. Raises `Unworkable`."""
-        for pause in _TRY_PAUSES:
+        for pause in (0.2, 1.0):  # seconds: a fault may pass
             if not failed or went_through() or self._in_a_row + len(failed) >= SYSTEMIC_AFTER:
                 break
             await self.sleep(pause)
@@ -140,7 +130,7 @@ class Blame:
         self._rounds += 1
         # Keyed by place: a restarted worker has a new `Blame`, which reports when the place works again.
         LOOPS.fails(self.where, self.where, fault.id)
-        return Unworkable(self.where, fault, min(pause_after(self._rounds), _LONGEST_OUTAGE_PAUSE_SECONDS))
+        return Unworkable(self.where, fault, min(pause_after(self._rounds), 60.0))
 
 
 async def by_halves(
@@ -148,7 +138,7 @@ async def by_halves(
     items: Sequence[T],
     *,
     where: Where,
-    set_aside: SetAside[T],
+    set_aside: Callable[[T, Fault], Awaitable[None]],
     outages: tuple[type[Exception], ...] = (),
     refusals: tuple[type[Exception], ...] = (),
     refused: Callable[[T, Exception], Awaitable[None]] | None = None,
@@ -209,7 +199,7 @@ class Pauses(Generic[K]):
 
 def pause_after(faults: int) -> float:
     """The back-off of a unit in seconds after `faults` faults."""
-    return min(2.0 ** min(faults - 1, 16), _LONGEST_PAUSE_SECONDS)
+    return min(2.0 ** min(faults - 1, 16), 300.0)
 
 
 class LoopHealth:
@@ -227,8 +217,7 @@ class LoopHealth:
             _log.error("loop.failing", where=where.value, error_id=error_id)
 
     def works(self, loop: object) -> None:
-        where = self._failing.pop(loop, None)
-        if where is not None:
+        if (where := self._failing.pop(loop, None)) is not None:
             _log.info("loop.works_again", where=where.value)
 
 

@@ -1,5 +1,4 @@
-"""The data directory of an embedded forwarder: private to its user, with its own secret, and a lock against a second process.
-Touches files only."""
+"""The data directory of an embedded forwarder: private to its user, with its own secret, and a lock against a second process."""
 
 import fcntl
 import os
@@ -8,10 +7,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
-
-_KEY_FILE: Final = "secret.key"
-_LOCK_FILE: Final = "up.lock"
 
 
 class AlreadyRunning(RuntimeError):
@@ -45,7 +40,7 @@ def make_private(data_dir: Path) -> None:
 def alone_in(data_dir: Path) -> Iterator[None]:
     """Locks the directory against other processes; the lock ends with the process, however that ends. Raises `AlreadyRunning`."""
     make_private(data_dir)
-    with (data_dir / _LOCK_FILE).open("w") as lock:
+    with (data_dir / "up.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -54,9 +49,8 @@ def alone_in(data_dir: Path) -> Iterator[None]:
 
 
 def secret_in(data_dir: Path) -> str:
-    """The directory's own secret (mode 0600), generated if there is none. Raises `NotPrivate` for an empty file: nothing may be
-    sealed with an empty secret."""
-    path = data_dir / _KEY_FILE
+    """The directory's own secret (mode 0600), generated if there is none. Raises `NotPrivate` for an empty one."""
+    path = data_dir / "secret.key"
     if not path.exists():
         made = path.with_suffix(".new")  # whole, or not there
         made.touch(mode=0o600)

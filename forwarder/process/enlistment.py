@@ -14,8 +14,7 @@ class Enlisted:
     """A write to enlist. `written` once the transaction that it took part in has committed: it takes part in no other."""
 
     def __init__(self, write: Write) -> None:
-        self._write = write
-        self.written = False
+        self._write, self.written = write, False
         self.facts: dict[str, Any] = {}
 
     async def write(self, connection: Any) -> None:
@@ -44,6 +43,5 @@ def to_be_written() -> Enlisted | None:
 
 def tell(**facts: Any) -> None:
     """Reports facts that only the change itself knows, such as a new identifier or the values before it, to the enlisted write."""
-    enlisted = _enlisted.get()
-    if enlisted is not None:
+    if (enlisted := _enlisted.get()) is not None:
         enlisted.facts |= facts

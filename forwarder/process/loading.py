@@ -6,11 +6,7 @@ import gc
 from functools import cache
 from importlib.util import find_spec
 from pkgutil import resolve_name
-from typing import Any, Final
-
-_MAX_YOUNG: Final = 50_000
-_YOUNG_PER_MIDDLE: Final = 4
-_MIDDLE_PER_OLD: Final = 20
+from typing import Any
 
 
 @cache
@@ -27,8 +23,7 @@ def load(name: str) -> Any:
 
 
 def of_kit(name: str) -> Any | None:
-    """The object that `name` (as for `load`) refers to in the separate distribution forwarder-pms-kit; None if that is not
-    installed."""
+    """As `load`, from the separate distribution forwarder-pms-kit; None if that is not installed."""
     return None if find_spec("forwarder_pms_kit") is None else load(f"forwarder_pms_kit.{name}")
 
 
@@ -37,4 +32,4 @@ def collect_rarely() -> None:
     only after some 50,000 new objects, tens of MB at most, where Python's default is 700. A worker with thousands of reservations
     in memory spent a fifth of its time on collections; still a tenth with one for every 10,000 objects."""
     gc.freeze()  # modules and classes are never freed: exclude them from collection
-    gc.set_threshold(_MAX_YOUNG, _YOUNG_PER_MIDDLE, _MIDDLE_PER_OLD)
+    gc.set_threshold(50_000, 4, 20)  # new objects; rounds of the young, and of the middle generation

@@ -5,6 +5,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextvars import Context
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -17,10 +18,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 _log = structlog.get_logger(__name__)
 CROWD: Final = 3  # the size from which a batch counts as large
-_FIRST_PAUSE_SECONDS = 0.1
-_LONGEST_PAUSE_SECONDS = 5.0
-_LONGEST_FAULT_PAUSE_SECONDS = 60.0
-_STILL_SECONDS = 60.0
 
 
 class Outage:
@@ -28,8 +25,7 @@ class Outage:
     unexpected exception is contained each time."""
 
     def __init__(self, name: Where, clock: Clock) -> None:
-        self._name = name
-        self._clock = clock
+        self._name, self._clock = name, clock
         self._failures = self._faults = 0
         self._began = self._next_log = 0.0
 
@@ -42,11 +38,11 @@ class Outage:
         if now >= self._next_log:
             # Counted from the start of the outage, because intervals between lines would grow by the pauses.
             while self._next_log <= now:
-                self._next_log += _STILL_SECONDS
+                self._next_log += 60.0
             seconds = round(now - self._began, 1)
             error_of = {"error": str(error), "kind": type(error).__name__}
             _log.warning(f"{name}.interrupted", **error_of, failures=self._failures, seconds=seconds)
-        return _pause(self._failures, _LONGEST_PAUSE_SECONDS)
+        return _pause(self._failures, 5.0)
 
     def faulted(self, error: BaseException) -> float:
         """An unexpected exception. Returns the seconds to pause: longer each time, up to a minute."""
@@ -56,7 +52,7 @@ class Outage:
         self._faults += 1
         if self._faults >= containment.UNREADY_AFTER:
             containment.LOOPS.fails(self, self._name, fault.id)
-        return _pause(self._faults, _LONGEST_FAULT_PAUSE_SECONDS)
+        return _pause(self._faults, 60.0)
 
     def over(self) -> None:
         if self._failures:
@@ -73,8 +69,7 @@ class Outage:
 
 
 def _pause(failures: int, longest: float) -> float:
-    pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 10), longest)
-    return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+    return min(0.1 * 2.0 ** min(failures - 1, 10), longest) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
 
 
 async def keep_trying(
@@ -86,9 +81,8 @@ async def keep_trying(
     outage: Outage | None = None,
     contain: bool = False,
 ) -> R:
-    """The result of `step`, which runs again after each of `outages`. Pauses grow to 5 s, with jitter. `outage`: for a long-running
-    `step`, which reports the end of an outage itself. `contain`: also run it again after any other exception; otherwise that is
-    raised."""
+    """The result of `step`, which runs again after each of `outages`, and with `contain` after any other exception. Pauses grow to
+    5 s, with jitter. `outage`: for a long-running `step`, which reports the end of an outage itself."""
     outage = outage or Outage(name, clock)
     while True:
         try:
@@ -139,8 +133,7 @@ async def cancel_all(tasks: Collection["asyncio.Future[Any]"]) -> None:
 
 
 def detached(work: Coroutine[Any, Any, R]) -> "asyncio.Task[R]":
-    """A task without the context of its creator (the request's name in log lines, enlisted writes), because it serves many
-    requests."""
+    """A task that serves many requests: without the context of its creator (the request's name in log lines, enlisted writes)."""
     return asyncio.create_task(work, context=Context())
 
 
@@ -164,10 +157,10 @@ class TimeSlice:
 _Waiting = tuple[T, asyncio.Future[R] | None]
 
 
+@dataclass(eq=False, repr=False)
 class Batcher(Generic[T, R]):
-    """Group commit: flushes the items of many tasks in one batch, and gives each task the result of its own item.
-
-    Collects items and flushes them in batches, one batch at a time, in order of arrival.
+    """Group commit: flushes the items of many tasks in batches, one batch at a time, in order of arrival, and gives each task the
+    result of its own item.
 
     The next batch collects items while one is being flushed: a lone item is flushed at once, and under load batches grow by
     themselves. After a large batch the next one collects for `pause_seconds` more, because the cost of a batch hardly depends on
@@ -176,24 +169,15 @@ class Batcher(Generic[T, R]):
     raises on its own is `set_aside`, which returns its result, or its waiter gets the exception. With `blame`, if all raise and it
     is not their fault, the batch is kept, and retried until one succeeds."""
 
-    def __init__(
-        self,
-        flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
-        *,
-        where: Where,
-        max_items: int,
-        pause_seconds: float = 0.0,
-        outages: tuple[type[Exception], ...] = (),
-        set_aside: Callable[[T, Fault], Awaitable[R]] | None = None,
-        blame: Blame | None = None,
-    ) -> None:
-        self._flush = flush
-        self._where = where
-        self._max_items = max_items
-        self._pause_seconds = pause_seconds
-        self._outages = outages
-        self._set_aside = set_aside
-        self._blame = blame
+    flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]]
+    where: Where
+    max_items: int
+    pause_seconds: float = 0.0
+    outages: tuple[type[Exception], ...] = ()
+    set_aside: Callable[[T, Fault], Awaitable[R]] | None = None
+    blame: Blame | None = None
+
+    def __post_init__(self) -> None:
         self._not_before = 0.0
         self._waiting: list[_Waiting[T, R]] = []
         self._runner: asyncio.Task[None] | None = None
@@ -215,7 +199,7 @@ class Batcher(Generic[T, R]):
 
     async def drain(self) -> None:
         """Returns once everything submitted so far is flushed. Disables the pauses."""
-        self._pause_seconds = self._not_before = 0.0
+        self.pause_seconds = self._not_before = 0.0
         while self._runner is not None:
             await asyncio.wait([self._runner])
 
@@ -225,7 +209,7 @@ class Batcher(Generic[T, R]):
             while True:
                 # At least one iteration of the event loop, so that items that become ready together are flushed together.
                 await asyncio.sleep(max(self._not_before - clock(), 0.0))
-                batch, self._waiting = self._waiting[: self._max_items], self._waiting[self._max_items :]
+                batch, self._waiting = self._waiting[: self.max_items], self._waiting[self.max_items :]
                 try:
                     await self._until_workable(batch)
                 except BaseException as error:  # Every waiter must get it, even a cancellation.
@@ -235,43 +219,39 @@ class Batcher(Generic[T, R]):
                     if not isinstance(error, Exception):
                         raise
                 if len(batch) >= CROWD:
-                    self._not_before = clock() + self._pause_seconds
+                    self._not_before = clock() + self.pause_seconds
                 if not self._waiting:
                     return
         finally:
             self._runner = None
 
     async def _until_workable(self, batch: Sequence[_Waiting[T, R]]) -> None:
+        ends, blame = self._end_one, self.blame
         while True:
             try:
                 return await containment.by_halves(
-                    self._carry_out,
-                    batch,
-                    where=self._where,
-                    set_aside=self._end_one,
-                    outages=self._outages,
-                    blame=self._blame,
+                    self._carry_out, batch, where=self.where, set_aside=ends, outages=self.outages, blame=blame
                 )
             except containment.Unworkable as error:
-                assert self._blame is not None  # noqa: S101 - without it nothing is found to be unworkable
-                await self._blame.sleep(error.pause_seconds)
+                assert blame is not None  # noqa: S101 - without it nothing is found to be unworkable
+                await blame.sleep(error.pause_seconds)
 
     async def _carry_out(self, batch: Sequence[_Waiting[T, R]]) -> None:
-        results = await self._flush([item for item, _ in batch])
+        results = await self.flush([item for item, _ in batch])
         for (_, future), result in zip(batch, results, strict=True):
             if future is not None and not future.done():
                 future.set_result(result)
 
     async def _end_one(self, waiting: _Waiting[T, R], fault: Fault) -> None:
         item, future = waiting
-        if self._set_aside is not None:
+        results: list[R] = []
+        if self.set_aside is not None:
             try:
-                result = await self._set_aside(item, fault)
+                results.append(await self.set_aside(item, fault))
             except FAULTS as error:
-                fault = contained(self._where, error)
-            else:
-                if future is not None and not future.done():
-                    future.set_result(result)
-                return
+                fault = contained(self.where, error)
         if future is not None and not future.done():
-            future.set_exception(fault.error)
+            if results:
+                future.set_result(results[0])
+            else:
+                future.set_exception(fault.error)

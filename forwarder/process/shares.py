@@ -7,16 +7,13 @@ from typing import Final, NamedTuple, Protocol
 _TIMES_FREE: Final = 2
 ROUNDING: Final = 1e-7  # seconds by which times may be rounded
 LAPSE_SECONDS: Final = 0.1  # for how long borrowed tokens may be used
-_REFILL_ROUNDING: Final = 1e-6
-"""Seconds of refilling by which a balance may be rounded: times since 1970 are kept as floating-point numbers."""
 
 
 class Shares:
-    """Shares `total` of something (bytes, requests, messages) among parties, so that none crowds out the others. `held` and `free`
-    are for tests and figures. Dynamic thresholds, as shared-memory switches divide their buffers (Choudhury and Hahne, "Dynamic
-    queue length thresholds for shared-memory packet switches", 1998): a party may hold at most twice what stays free. A single
-    party may therefore hold two thirds of the total; `n` parties at their limit hold 2/(2n+1) each, and 1/(2n+1) stays free for
-    those that hold little or nothing. No party is configured, and nothing is reserved for parties that do not exist."""
+    """Shares `total` of something (bytes, requests, messages) among parties, so that none crowds out the others. As shared-memory
+    switches divide their buffers (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998),
+    a party may hold at most twice what stays free: a single party two thirds of the total; `n` parties at their limit 2/(2n+1)
+    each, and 1/(2n+1) stays free for those that hold little or nothing."""
 
     __slots__ = ("_held", "free", "total")
 
@@ -103,8 +100,7 @@ class LoanRequest(NamedTuple):
 
 
 class Loan(NamedTuple):
-    """The tokens lent; without any, `retry_in` is the seconds until there are enough. `left`: those that the emptiest bucket has
-    then."""
+    """The tokens lent; without any, `retry_in` is the seconds until there are enough. `left`: in the emptiest bucket after it."""
 
     tokens: int
     retry_in: float
@@ -129,7 +125,8 @@ def decide(request: LoanRequest, full_at: Mapping[str, float], now: float) -> tu
         latest = now + 2 * each.burst / each.rate
         buckets[each.name].full_at = min(full_at.get(each.name, -math.inf), latest)
         buckets[each.name].debit(-request.returned, now)
-    enough = min(math.floor(buckets[each.name].left(now) + each.rate * _REFILL_ROUNDING) for each in request.buckets)
+    # A balance may be rounded by a microsecond of refilling: times since 1970 are kept as floating-point numbers.
+    enough = min(math.floor(buckets[each.name].left(now) + each.rate * 1e-6) for each in request.buckets)
     tokens = min(request.wanted, enough) if enough >= request.least else 0
     for bucket in buckets.values():
         bucket.debit(tokens, now)

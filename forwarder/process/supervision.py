@@ -26,8 +26,6 @@ SHARED_ADDRESS: Final = "FORWARDERSHARED_ADDRESS"
 """The variable with which `run_processes` passes the shared address to its children."""
 PROCESS_NUMBER: Final = "FORWARDERPROCESS_NUMBER"
 """The variable with the number of a child, from 0, which the one that replaces it has as well."""
-_EVERY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
-_RESTART_PAUSE_SECONDS = 1.0
 
 
 def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:
@@ -77,9 +75,8 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """A bound socket. Raises `OSError`: the address is taken. `shared`: for `run_processes`. The socket does not listen, but
     reserves the address for the child processes: each of these binds its own socket there, ignoring `host` and `port`, and must
     listen once it serves."""
-    given = os.environ.get(SHARED_ADDRESS)
-    if given is not None:
-        host, _, number = given.rpartition(":")
+    if is_child():
+        host, _, number = os.environ[SHARED_ADDRESS].rpartition(":")
         port = int(number)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol must be named: asyncio sets TCP_NODELAY only on such sockets.
@@ -102,7 +99,7 @@ def own_url(listening: socket.socket, *, tls: bool = False) -> str:
     """The URL at which processes of this machine reach `listening`."""
     scheme = "https" if tls else "http"
     host, port = listening.getsockname()[:2]
-    if host in _EVERY_ADDRESS:
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         return f"{scheme}://localhost:{port}" if tls or ":" in host else f"{scheme}://127.0.0.1:{port}"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
@@ -152,7 +149,7 @@ def run_processes(arguments: Sequence[str], *, count: int, bound: socket.socket)
             if not stop.is_set():
                 _log.error("process.died", pid=child.pid, exit_code=code)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), _RESTART_PAUSE_SECONDS)
+                    await asyncio.wait_for(stop.wait(), 1.0)
             if stop.is_set():
                 return abs(code)
 

@@ -6,19 +6,17 @@ keys: it creates those of the next days, destroys unneeded ones, and follows the
 
 A short-lived key of the topic is destroyed in two steps. Once it has expired and a margin has passed, nothing more is sealed to it,
 and the keeper notes the end offsets of the topic's partitions. Once the workers' group has committed up to these, every card sealed
-to the key has been ingested. A key is kept longer while a row's card is still sealed to it, because the worker that ingested it
-lacked a secret, until a worker has resealed the card.
+to the key has been ingested. A key is kept while a row's card is still sealed to it: the worker that ingested it lacked a secret.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.process.clock import Clock
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loops import Batcher
 from forwarder.reservation.request import CardDetails, SealedCard
@@ -38,17 +36,16 @@ from forwarder.tenancy.cards import (
 )
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable
 from forwarder.tenancy.sealing import Keyring, WrappedKey, is_card_of, of_card
-from forwarder.topics.port import Log
 
 if TYPE_CHECKING:
     from forwarder.store.submissions.card_keys import CardKeys
     from forwarder.tenancy.sql.secrets import SealingKeys
+    from forwarder.worker.parts import WorkerParts
 
 _log = structlog.get_logger(__name__)
 
 _MAX_TOGETHER: Final = 250
 _PRIVATE_KEYS_KEPT: Final = 64
-_PAUSE_SECONDS: Final = 30.0
 
 
 class CardGone(CannotOpen):
@@ -68,7 +65,7 @@ class CardVault:
     wrapper: Keyring
 
     def __post_init__(self) -> None:
-        self._private: OrderedDict[str, bytes] = OrderedDict()
+        self.private_keys: OrderedDict[str, bytes] = OrderedDict()
         self._taken: dict[str, CardKey] = {}
         outages = (StoreUnavailable, TenancyUnavailable)
         self._takes: Batcher[str, CardKey | None] = Batcher(
@@ -76,8 +73,7 @@ class CardVault:
         )
 
     async def reseal(self, arrivals: Sequence[Arrival]) -> Mapping[str, Arrival]:
-        """The arrivals by request id, with their cards resealed for the rows, or unchanged if this worker lacks the secret. Omits
-        arrivals that were ingested before."""
+        """The arrivals not ingested before, by request id: cards resealed for the rows, or unchanged without the secret."""
         known, kept = await self.keys.known([each.submission.request_id for each in arrivals]), dict[str, Arrival]()
         for arrival in arrivals:
             submission, expires_at = arrival.submission, arrival.deadline_at
@@ -105,13 +101,12 @@ class CardVault:
                 continue
             for kept in await self.keys.sealed_to(sealing_key, limit=_MAX_TOGETHER):
                 try:
-                    await self._reseal_kept(kept)
+                    await self.keys.reseal(kept.request_id, *await self._resealed(kept))
+                    resealed += 1
                 except (StoreUnavailable, TenancyUnavailable):
                     raise
                 except FAULTS as error:  # continue with the other cards
                     contained(Where.CARDS, error, request_id=kept.request_id)
-                else:
-                    resealed += 1
         return resealed
 
     async def open(self, submission: Submission, account: Account) -> CardDetails:
@@ -122,7 +117,7 @@ class CardVault:
             # The row was ingested without a secret that its card needs.
             kept = await self.keys.kept(request_id)
             if kept is not None and is_sealed_to_topic(kept.card):
-                await self._reseal_kept(kept)
+                await self.keys.reseal(request_id, *await self._resealed(kept))
                 kept = await self.keys.kept(request_id)  # another worker may have been first
             card = GONE if kept is None else kept.card
         if card == UNBOUND:
@@ -141,7 +136,7 @@ class CardVault:
         return open_in_row(card, RowKeys(number, code), of_card(request_id, account.id, account.base_url))
 
     async def put_back(self, request_id: str) -> None:
-        """The security code's key: surely it was not used."""
+        """Restores the security code's key: surely it was not used."""
         key = self._taken.pop(request_id, None)
         if key is None or key.code_key is None or await self.keys.put_back(key):
             return
@@ -154,16 +149,6 @@ class CardVault:
     def used(self, request_id: str) -> None:
         """The security code may have been used: forgets its key."""
         self._taken.pop(request_id, None)
-
-    async def destroy(self, request_ids: Collection[str]) -> None:
-        await self.keys.destroy(request_ids)
-
-    def forget_private_keys(self) -> None:
-        self._private.clear()
-
-    async def _reseal_kept(self, kept: KeptCard) -> None:
-        card, key = await self._resealed(kept)
-        await self.keys.reseal(kept.request_id, card, key)
 
     async def _resealed(self, kept: KeptCard) -> tuple[SealedCard, CardKey | None]:
         """The card under new keys of its row; or `GONE` or `UNBOUND`, without. Raises `CannotOpen` if a secret is missing."""
@@ -186,11 +171,11 @@ class CardVault:
         return sealed, CardKey(request_id, number.secret_id, number.content, code, kept.expires_at)
 
     async def _private_key(self, key_id: str) -> bytes | None:
-        key = self._private.get(key_id) or await self.sealing_keys.private_key(key_id)
+        key = self.private_keys.get(key_id) or await self.sealing_keys.private_key(key_id)
         if key is not None:
-            self._private[key_id] = key
-            if len(self._private) > _PRIVATE_KEYS_KEPT:
-                self._private.popitem(last=False)
+            self.private_keys[key_id] = key
+            if len(self.private_keys) > _PRIVATE_KEYS_KEPT:
+                self.private_keys.popitem(last=False)
         return key
 
     async def _take(self, request_ids: Sequence[str]) -> Sequence[CardKey | None]:
@@ -210,48 +195,42 @@ class CardParts:
 
 @dataclass(eq=False, repr=False)
 class CardKeeper:
-    """One round is `keep`. Raises `StoreUnavailable`, `TenancyUnavailable`, `LogUnavailable`."""
+    """Maintains the topic's keys. Raises `StoreUnavailable`, `TenancyUnavailable`, `LogUnavailable`."""
 
-    parts: CardParts
+    parts: "WorkerParts"
     vault: CardVault
-    log: Log
-    topic: str
-    group: str
-    clock: Clock
 
     async def keep(self) -> None:
         await self.keep_once()
-        await self.clock.sleep(_PAUSE_SECONDS)
+        await self.parts.clock.sleep(30.0)
 
     async def keep_once(self) -> None:
-        now = self.clock.now()
-        await self.parts.refresh()
-        made = await self.parts.sealing_keys.publish(now=now)
-        swept = await self.parts.keys.sweep(now=now)
+        now, cards = self.parts.clock.now(), self.parts.cards
+        await cards.refresh()
+        made = await cards.sealing_keys.publish(now=now)
+        swept = await cards.keys.sweep(now=now)
         resealed = await self.vault.reseal_kept()
         if made or swept or resealed:
             _log.info("cards.kept", sealing_keys_made=made, card_keys_destroyed=swept, cards_resealed=resealed)
-        if ended := await self.parts.sealing_keys.ended(now=now):
+        if ended := await cards.sealing_keys.ended(now=now):
             await self._destroy(ended)
-        # Another worker may have destroyed some of them.
-        self.vault.forget_private_keys()
+        self.vault.private_keys.clear()  # another worker may have destroyed some of them
 
     async def _destroy(self, ended: Mapping[str, Mapping[int, int] | None]) -> None:
-        async with self.log.admin() as admin:
-            held = await admin.offsets(self.topic)
+        cards, topic, group = self.parts.cards, self.parts.topics.requests, self.parts.settings.group
+        async with self.parts.log.admin() as admin:
+            held = await admin.offsets(topic)
             unseen = [key_id for key_id, ends in ended.items() if ends is None]
             if unseen:
-                await self.parts.sealing_keys.note_ends(unseen, {part: kept.stop for part, kept in held.items()})
+                await cards.sealing_keys.note_ends(unseen, {part: kept.stop for part, kept in held.items()})
             noted = {key_id: ends for key_id, ends in ended.items() if ends is not None}
-            committed = await admin.committed(self.topic, group=self.group) if noted else {}
+            committed = await admin.committed(topic, group=group) if noted else {}
         # Messages that the topic has deleted cannot be ingested any longer.
         past = {part: max(committed.get(part, 0), kept.start) for part, kept in held.items()}
-        passed = [
-            key_id for key_id, ends in noted.items() if all(past.get(part, end) >= end for part, end in ends.items())
-        ]
+        passed = [key for key, ends in noted.items() if all(past.get(part, end) >= end for part, end in ends.items())]
         # Queried only now: every ingested card that was sealed to these has its row by this point.
-        done = sorted({*passed}.difference(await self.parts.keys.sealing_keys())) if passed else ()
+        done = sorted({*passed}.difference(await cards.keys.sealing_keys())) if passed else ()
         if done:
-            await self.parts.sealing_keys.destroy(done)
+            await cards.sealing_keys.destroy(done)
             metrics.SEALING_KEYS_DESTROYED.inc(len(done))
             _log.info("sealing_keys.destroyed", key_ids=done)

@@ -60,8 +60,7 @@ _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 STALLED_SECONDS = 30.0
 _LOOK_SECONDS = 5.0
 
-_PASSED_ON: Final = "passed-on"
-"""The header of a cancellation that a worker passed on to the partition of its submission."""
+_PASSED_ON: Final = "passed-on"  # the header of a cancellation that was passed on to the partition of its submission
 
 
 class _Received(NamedTuple):
@@ -74,8 +73,6 @@ class _Received(NamedTuple):
 
 _Arrived = tuple[ConsumedMessage, _Received | CancellationRequest | None]
 """A message and its decoded content; None if decoding raised an unexpected exception."""
-
-_Foreign = tuple[ConsumedMessage, Undecodable | Forged | Fault]  # a message to set aside, with the error
 
 
 @dataclass(slots=True)
@@ -91,10 +88,7 @@ class IntakeWatch:
     """Watches one worker. `doing`: the operation that intake is about to wait for."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._went_on_at = clock.monotonic()
-        self._stalled = False
-        self.doing = "join"
+        self._clock, self._went_on_at, self._stalled, self.doing = clock, clock.monotonic(), False, "join"
 
     @property
     def stalled(self) -> bool:
@@ -118,15 +112,76 @@ class IntakeWatch:
 
 
 @dataclass(eq=False, repr=False)
-class CancellationIntake:
-    """Ingests cancellations, through outages of the store."""
+class Intake:
+    """Ingests the messages of one consumer. `sure`: see `StoreWatch`."""
 
     parts: WorkerParts
     dispatcher: Dispatcher
     lease: Lease
+    cards: CardVault
+    sure: Callable[[], Awaitable[bool]]
 
-    async def ingest(self, received: Sequence[tuple[ConsumedMessage, CancellationRequest]]) -> None:
-        """Return once each is durable, and with the worker that holds its row. Raises `Unstorable`: then none is."""
+    def __post_init__(self) -> None:
+        self.watch = IntakeWatch(self.parts.clock)
+        self._letters = DeadLetterWriter(self.parts.topics, self.parts.settings.group)
+        self._blame = Blame(Where.INTAKE, self.parts.clock.sleep)
+
+    async def ingest_next(self, consumer: Consumer) -> None:
+        """Ingests one batch: receive, store, offer to the account queues, commit. Sets aside messages that cannot be decoded or
+        stored, and those that raise though others succeed: retrying them with the rest would block the partition permanently.
+        Raises `LogUnavailable`; and `Unworkable` if none succeeds: then it commits no offset."""
+        settings = self.parts.settings
+        self.watch.doing = "receive"
+        messages = await consumer.receive(max_messages=settings.intake_batch, wait_seconds=settings.intake_wait_seconds)
+        if not messages:
+            return
+        self.watch.doing = "store"
+        arrived, foreign = list[_Arrived](), list[tuple[ConsumedMessage, Exception | Fault]]()
+        for message in messages:
+            try:
+                arrived.append((message, self._decode(message)))
+            except (Undecodable, Forged) as error:
+                foreign.append((message, error))
+            except FAULTS as error:
+                as_fault(error)
+                arrived.append((message, None))
+        if foreign:
+            await self._set_aside(foreign)
+
+        async def take_in(some: Sequence[_Arrived]) -> None:
+            read = [(message, content or self._decode(message)) for message, content in some]
+            # Cancellations first: a submission cancelled in the same batch is neither held nor sent.
+            await self.ingest_cancellations(
+                [(message, content) for message, content in read if isinstance(content, CancellationRequest)]
+            )
+            received = [content for _, content in read if isinstance(content, _Received)]
+            if received:
+                insert, outages = partial(self._insert, received), (StoreUnavailable, TenancyUnavailable)
+                await keep_trying(insert, name=Where.INTAKE, clock=self.parts.clock, outages=outages)
+
+        async def refused(each: _Arrived, error: Exception) -> None:
+            await self._set_aside([(each[0], Undecodable(f"the store cannot hold it: {error}"))])
+
+        async def set_aside(each: _Arrived, fault: Fault) -> None:
+            await self._set_aside([(each[0], fault)])
+
+        await by_halves(
+            take_in,
+            arrived,
+            where=Where.INTAKE,
+            set_aside=set_aside,
+            outages=_OUTAGES,
+            refusals=(Unstorable,),
+            refused=refused,
+            blame=self._blame,
+        )
+        self.watch.doing = "commit"
+        await consumer.commit(messages)
+        if CROWD <= len(messages) < settings.intake_batch:
+            await self.parts.clock.sleep(settings.pause_seconds)
+
+    async def ingest_cancellations(self, received: Sequence[tuple[ConsumedMessage, CancellationRequest]]) -> None:
+        """Returns once each is durable, and with the worker that holds its row. Raises `Unstorable`: then none is."""
         requests = [request for _, request in received]
 
         async def step() -> None:
@@ -141,13 +196,10 @@ class CancellationIntake:
             try:
                 noted = await self.parts.recorder.request_cancellations(arrivals, now=now)
                 # Rows under way go no further; those that wait in a queue and do not show their cancellation are given back.
-                held = [on.request_id for on in noted.values() if on.held_by == self.lease.worker_id]
-                self.dispatcher.note_cancelled(held)
-                await self.lease.give_back_queued(
-                    lambda: self.dispatcher.withdraw(
-                        lambda work: work.cancellation is None and work.submission.request_id in noted
-                    )
-                )
+                ours = (on.request_id for on in noted.values() if on.held_by == self.lease.worker_id)
+                self.dispatcher.cancelled.update(ours)
+                unaware = lambda work: work.cancellation is None and work.submission.request_id in noted  # noqa: E731
+                await self.lease.give_back_queued(partial(self.dispatcher.withdraw, unaware))
             finally:
                 self.dispatcher.being_cancelled = ()
             await self._pass_on(received, noted)
@@ -178,81 +230,8 @@ class CancellationIntake:
             await self.parts.publisher.publish(self.parts.topics.requests, passed_on)
             _log.info("cancellations.passed_on", count=len(passed_on))
 
-
-@dataclass(eq=False, repr=False)
-class Intake:
-    """Ingests the messages of one consumer. `sure`: see `StoreWatch`."""
-
-    parts: WorkerParts
-    dispatcher: Dispatcher
-    lease: Lease
-    letters: DeadLetterWriter
-    watch: IntakeWatch
-    cards: CardVault
-    sure: Callable[[], Awaitable[bool]]
-
-    def __post_init__(self) -> None:
-        self._cancellations = CancellationIntake(self.parts, self.dispatcher, self.lease)
-        self._blame = Blame(Where.INTAKE, self.parts.clock.sleep)
-
-    async def ingest_next(self, consumer: Consumer) -> None:
-        """Ingests one batch: receive, store, offer to the account queues, commit. Sets aside messages that cannot be decoded or
-        stored, and those that raise though others succeed: retrying them with the rest would block the partition permanently.
-        Raises `LogUnavailable`; and `Unworkable` if none succeeds: then it commits no offset."""
-        settings = self.parts.settings
-        self.watch.doing = "receive"
-        messages = await consumer.receive(max_messages=settings.intake_batch, wait_seconds=settings.intake_wait_seconds)
-        if not messages:
-            return
-        self.watch.doing = "store"
-        arrived: list[_Arrived] = []
-        foreign: list[_Foreign] = []
-        for message in messages:
-            try:
-                arrived.append((message, self._decode(message)))
-            except (Undecodable, Forged) as error:
-                foreign.append((message, error))
-            except FAULTS as error:
-                as_fault(error)
-                arrived.append((message, None))
-        if foreign:
-            await self._set_aside(foreign)
-
-        async def take_in(some: Sequence[_Arrived]) -> None:
-            read = [(message, content or self._decode(message)) for message, content in some]
-            # Cancellations first: a submission cancelled in the same batch is neither held nor sent.
-            await self._cancellations.ingest(
-                [(message, content) for message, content in read if isinstance(content, CancellationRequest)]
-            )
-            received = [content for _, content in read if isinstance(content, _Received)]
-            if received:
-                insert, outages = partial(self._insert, received), (StoreUnavailable, TenancyUnavailable)
-                await keep_trying(insert, name=Where.INTAKE, clock=self.parts.clock, outages=outages)
-
-        async def refused(each: _Arrived, error: Exception) -> None:
-            await self._set_aside([(each[0], Undecodable(f"the store cannot hold it: {error}"))])
-
-        async def set_aside(each: _Arrived, fault: Fault) -> None:
-            await self._set_aside([(each[0], fault)])
-
-        await by_halves(
-            take_in,
-            arrived,
-            where=Where.INTAKE,
-            set_aside=set_aside,
-            outages=_OUTAGES,
-            refusals=(Unstorable,),
-            refused=refused,
-            blame=self._blame,
-        )
-        self.watch.doing = "commit"
-        await consumer.commit(messages)
-        if CROWD <= len(messages) < settings.intake_batch:
-            await self.parts.clock.sleep(settings.pause_seconds)
-
     def _decode(self, consumed: ConsumedMessage) -> _Received | CancellationRequest:
-        """The submission or cancellation in a message. Raises `Undecodable`; and `Forged` without a valid signature: write access
-        to the topic is not enough to forge a message, it also takes the signing key."""
+        """The submission or cancellation in a message. Raises `Undecodable`, and `Forged` without this deployment's signature."""
         message = consumed.message
         cancels = is_cancellation(message)
         content = decode_cancellation(message) if cancels else _Received(consumed, *decode_with_text(message))
@@ -279,15 +258,8 @@ class Intake:
             if carded:  # their cards are resealed for the rows; those ingested before need none
                 resealed = await self.cards.reseal(list(carded.values()))
                 arrivals = [resealed.get(each.submission.request_id, each) for each in arrivals]
-            ingest = partial(
-                self.parts.recorder.ingest,
-                arrivals=arrivals,
-                now=self.parts.clock.now(),
-                changes=changes,
-                on_duplicate=repeated.append,
-                on_conflict=conflicts.append,
-            )
-            works = await self.lease.claim(ingest)
+            ingest = partial(self.parts.recorder.ingest, arrivals=arrivals, now=self.parts.clock.now(), changes=changes)
+            works = await self.lease.claim(partial(ingest, on_duplicate=repeated.append, on_conflict=conflicts.append))
             accounts = {key: each.account for key, each in allotments.items() if each.account is not None}
             by_account: dict[str, list[Work]] = defaultdict(list)
             for work in works:
@@ -334,18 +306,15 @@ class Intake:
         message, submission, request = received
         longest = DEFAULT_DEADLINE_SECONDS if allotment.account is None else allotment.account.deadline_seconds
         replay_of = replay_revision(message.message, submission)
-        if replay_of is None:
-            seconds = min(longest, submission.deadline_seconds or longest)
-            deadline_at = submission.accepted_at + timedelta(seconds=seconds)
-        else:
-            # The operator who replays it wants it made, however late.
-            deadline_at = self.parts.clock.now() + timedelta(seconds=longest)
+        seconds, since = min(longest, submission.deadline_seconds or longest), submission.accepted_at
+        if replay_of is not None:  # the operator who replays it wants it made, however late
+            seconds, since = longest, self.parts.clock.now()
         held = allotment.room > 0
         allotment.room -= held
         return Arrival(
             submission,
             message.partition,
-            deadline_at,
+            since + timedelta(seconds=seconds),
             held,
             offset=message.offset,
             timestamp_ms=message.timestamp_ms,
@@ -355,13 +324,12 @@ class Intake:
             target=allotment.target,
         )
 
-    async def _set_aside(self, foreign: Sequence[_Foreign]) -> None:
-        """Publishes foreign messages as dead letters, unchanged, with the reason; they never stop a partition. If the log
-        refuses a letter for its size, publishes one with the message's place on the requests topic."""
-        letters, clock = [self.letters.set_aside(message, error) for message, error in foreign], self.parts.clock
+    async def _set_aside(self, foreign: Sequence[tuple[ConsumedMessage, Exception | Fault]]) -> None:
+        """Publishes foreign messages as dead letters, unchanged, with the reason; where the log refuses one, only its place."""
+        letters, clock = [self._letters.set_aside(message, error) for message, error in foreign], self.parts.clock
 
         async def publish(letters: Sequence[Message]) -> None:
-            step = partial(self.parts.publisher.publish, self.letters.topic, letters)
+            step = partial(self.parts.publisher.publish, self.parts.topics.dead_letters, letters)
             await keep_trying(step, name=Where.DEAD_LETTERS, clock=clock, outages=(LogUnavailable,))
 
         async def publish_place(letter: Message, _fault: Fault) -> None:
@@ -370,16 +338,14 @@ class Intake:
         await by_halves(publish, letters, where=Where.DEAD_LETTERS, set_aside=publish_place)
         for failure_class, count in Counter(header(each.headers, FAILURE_CLASS) or OTHER for each in letters).items():
             metrics.DEAD_LETTERS.labels(failure_class).inc(count)
+            metrics.TAKEN_IN.labels(failure_class).inc(count)
             note = partial(self.parts.recorder.note_set_aside, failure_class, count, now=clock.now())
             await keep_trying(note, name=Where.DEAD_LETTERS, clock=clock, outages=(StoreUnavailable,))
         for message, error in foreign:
             partition, offset = message.partition, message.offset
             if isinstance(error, Fault):
-                metrics.TAKEN_IN.labels("internal_error").inc()
                 _log.error("message.set_aside", partition=partition, offset=offset, error_id=error.id)
             elif isinstance(error, Forged):
-                metrics.TAKEN_IN.labels("forged").inc()
                 _log.error("message.forged", partition=partition, offset=offset, error=str(error))
             else:
-                metrics.TAKEN_IN.labels("undecodable").inc()
                 _log.error("message.undecodable", partition=partition, offset=offset, error=str(error))

@@ -38,10 +38,7 @@ if TYPE_CHECKING:
     from forwarder.store.submissions.recorder import Recorder
 
 _LOOK_SECONDS: Final = 5.0
-_LOOKED_AT: Final = 1_000  # messages of each partition: another worker may have lost more than this one
 _CLOCKS_APART_SECONDS: Final = 5.0
-_NO_RECOVERY: Final = frozenset({"recoveries", "keys"})
-"""Where one has begun already, or the database was recreated: there is nothing to bring up to date."""
 
 _log = structlog.get_logger(__name__)
 
@@ -62,11 +59,7 @@ class Lease:
         # this worker in memory.
         self._changing_hands = asyncio.Lock()
         self.worker_id = _new_id()
-
-    @property
-    def interval_seconds(self) -> float:
-        """How often to renew: three times within a lease, so that two may fail."""
-        return self.seconds / 3
+        self.interval_seconds = self.seconds / 3  # how often to renew: two may fail
 
     def held(self) -> bool:
         """True while no other worker can have taken over this worker's rows."""
@@ -77,10 +70,8 @@ class Lease:
         return work.leased_by == self.worker_id and self.held()
 
     async def renew(self) -> bool:
-        """Extends the lease. False if it was lost: this worker then has a new id, and holds nothing yet.
-
-        Raises `StoreUnavailable`; the lease then runs on until it expires.
-        """
+        """Extends the lease. False if it was lost: this worker then has a new id, and holds nothing yet. Raises `StoreUnavailable`;
+        the lease then runs on until it expires."""
         # Counted from before the request: other workers can see the new heartbeat only later.
         started = self.clock.monotonic()
         if await self.recorder.renew(self.worker_id, seconds=self.seconds):
@@ -94,8 +85,7 @@ class Lease:
         return False
 
     def note_unpushed(self, work_id: int) -> None:
-        """Notes a row that was not pushed: the lease had expired when its turn came, or a push under an earlier lease is still in
-        flight. If the row is leased to this worker, it must be given back, because it is no longer in memory."""
+        """Notes a row that was not pushed, and is no longer in memory: if it is leased to this worker, it must be given back."""
         self._unpushed.add(work_id)
 
     async def give_back(self, work_ids: Iterable[int]) -> None:
@@ -120,20 +110,17 @@ class Lease:
             await self._release_unpushed()
 
     async def _release_unpushed(self) -> None:
-        unpushed = frozenset(self._unpushed)
-        if unpushed:
+        if unpushed := frozenset(self._unpushed):
             await self.recorder.release(self.worker_id, unpushed)
             self._unpushed -= unpushed
 
     async def abandon_strays(self, in_memory: Callable[[], Collection[int]]) -> None:
-        """Abandons rows that the store has leased to this worker but that are not `in_memory`, as if they were taken over: a commit
-        whose response was lost came through late, or a bug prevented the recording of an outcome. Otherwise no worker would process
-        them while this one lives. Raises `StoreUnavailable`."""
+        """Abandons rows leased to this worker that are not `in_memory`, as if they were taken over: a commit whose response was
+        lost came through late, or a bug prevented the recording of an outcome. Raises `StoreUnavailable`."""
         async with self._changing_hands:
             worker_id = self.worker_id
             held = frozenset(await self.recorder.leased_ids(worker_id))
-            strays = held.difference(in_memory(), self._unpushed)
-            if strays:
+            if strays := held.difference(in_memory(), self._unpushed):
                 _log.warning("rows.strayed", worker_id=worker_id, count=len(strays))
                 await self.recorder.abandon(worker_id, strays, now=self.clock.now())
 
@@ -173,26 +160,20 @@ class LeaseWatch:
         for heartbeat in heartbeats:
             sequence, since = before.get(heartbeat.worker_id, (None, now))
             self._seen[heartbeat.worker_id] = (heartbeat.sequence, since if sequence == heartbeat.sequence else now)
-        return [
-            heartbeat for heartbeat in heartbeats if now - self._seen[heartbeat.worker_id][1] >= heartbeat.lease_seconds
-        ]
+        return [each for each in heartbeats if now - self._seen[each.worker_id][1] >= each.lease_seconds]
 
 
 @dataclass(eq=False, repr=False)
 class StoreWatch:
     """The watch of one worker. `held`: the rows in its memory, as `Recorder.unclaimed` takes them; `lacking`: counts results on the
-    topics that the store lacks.
+    topics that the store lacks. `behind` is set once the store is known to lack something; `lacks` has the counts."""
 
-    `behind` is set once the store is known to lack something; `lacks` has the counts.
-    """
-
-    recorder: "Recorder"
     lease: Lease
-    clock: Clock
     held: Callable[[], Mapping[int, Work]]
     lacking: Lacking | None
 
     def __post_init__(self) -> None:
+        self.recorder, self.clock = self.lease.recorder, self.lease.clock
         self._changes = self.recorder.changes
         self._whole: int | None = None  # the change after which it found nothing missing, while others had yet to look
         self._apart = self._clocks_apart()
@@ -239,8 +220,9 @@ class StoreWatch:
                     return False
             # After that: a worker that cannot reach the log keeps no other one waiting.
             if self.lacking is not None:
-                lacks |= await self.lacking(_LOOKED_AT)
-            if another and lacks and not lacks.keys() & _NO_RECOVERY:
+                lacks |= await self.lacking(1_000)  # of each partition: another worker may have lost more than this one
+            # Not where one has begun already, or the database was recreated: there is nothing to bring up to date.
+            if another and lacks and not lacks.keys() & {"recoveries", "keys"}:
                 await self.recorder.report_loss(self.clock.now())
         except (StoreUnavailable, LogUnavailable) as error:
             _log.warning("store.not_checked", error=str(error))

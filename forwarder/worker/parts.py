@@ -21,11 +21,8 @@ GROUP: Final = "forwarder-worker"  # the consumer group of all workers of a depl
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Sizes are numbers of reservations, times are seconds.
-
-    `lease_seconds` is at least 1.5 push time-outs, so that a push in flight when the store fails can still be recorded under its
-    lease.
-    """
+    """Sizes are numbers of reservations, times are seconds. `lease_seconds` is at least 1.5 push time-outs, so that a push in
+    flight when the store fails can still be recorded under its lease."""
 
     group: str = GROUP
     intake_batch: int = 500
@@ -33,24 +30,20 @@ class WorkerSettings:
     max_held: int = 8000
     record_batch: int = 250
     pause_seconds: float = 0.004
-    """How long the next batch gathers after a batch of several, to share a statement, commit and request: at intake, when recording
-    and when publishing. A single reservation does not wait."""
-    delete_pause_seconds: float = 0.1
-    """How long published events gather before they are deleted from the outbox. A killed worker's are published again."""
+    """How long a batch gathers after one of several, at intake, recording and publishing. A single reservation does not wait."""
+    delete_pause_seconds: float = 0.1  # how long published events gather before they are deleted from the outbox
     lease_seconds: float = 45.0
     sweep_seconds: float = 1.0
     grace_seconds: float = 20.0
     push_seconds: float = 30.0  # the push time-out, and how long an ambiguous push may still be running in the PMS
-    settles_seconds: float = 120.0
-    """How long a PMS whose kind states nothing may take to show a reservation, a late commit included."""
+    settles_seconds: float = 120.0  # how long a PMS whose kind states nothing may take to show a reservation
     max_named_accounts: int = 100  # how many accounts a worker names in its metrics
     republish_seconds: float = 10.0  # how long a recorded event may stay unpublished before it is published again
     public_url: str = ""  # links of problems in events begin with it
 
 
 class Lacking(Protocol):
-    """Counts the results in the last messages of each partition that the store lacks; empty if it has all. Raises
-    `StoreUnavailable`, `LogUnavailable`."""
+    """Counts the latest results that the store lacks; empty if it has all. Raises `StoreUnavailable`, `LogUnavailable`."""
 
     async def __call__(self, looked_at: int = ...) -> Mapping[str, int]: ...
 
@@ -73,5 +66,4 @@ class WorkerParts:
     credential_key: bytes = b""  # the key of the hash that distinguishes credentials in the evidence of pushes
     lender: Lender | None = None  # None: there is no other worker that could share the accounts' limits
     lacking: Lacking | None = None  # None if store and log are created together, so that the store cannot lack results
-    topic_losses: "TopicCheck | None" = None
-    """None if store and log are created together, so that the topics cannot lack messages."""
+    topic_losses: "TopicCheck | None" = None  # as `lacking`

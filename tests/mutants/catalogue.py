@@ -32,7 +32,7 @@ class Mutant:
 
 _EVIDENCE: Final = "forwarder/reservation/evidence.py"
 _RUN: Final = "forwarder/worker/push/run.py"
-_PUSHER: Final = "forwarder/worker/push/pusher.py"
+_PIPELINE: Final = "forwarder/worker/push/pipeline.py"
 _OUTCOMES: Final = "forwarder/pms/http/outcomes.py"
 _ACCOUNTS: Final = "forwarder/operate/tenants/accounts.py"
 _DUPLICATES: Final = "forwarder/reservation/submission.py"
@@ -152,9 +152,9 @@ MUTANTS: Final = (
     Mutant(
         "cancelled-at-another-pms",
         "A cancellation goes to the address that the account has now, and cancels a stranger's reservation there.",
-        _PUSHER,
-        "        if origin is not None and not run.facts.same_pms(origin):",
-        "        if origin is not None and origin is None:",
+        _PIPELINE,
+        "            elif origin is not None and not run.facts.same_pms(origin):",
+        "            elif origin is not None and origin is None:",
         ("ChangeAddress", "Cancel"),
     ),
     Mutant(
@@ -221,7 +221,7 @@ MUTANTS: Final = (
     Mutant(
         "intent-is-not-durable",
         "A push that nothing could show later is sent without a mark in the store.",
-        _PUSHER,
+        _PIPELINE,
         "        if not (target.key or target.reference) and not await self.intend(push.work.id):",
         "        if not push.work.id:",
         ("NextReplies", "KillWorker", "Strike"),
@@ -231,7 +231,7 @@ MUTANTS: Final = (
         "stopped-worker-sends",
         "A worker that was stopped past its lease sends what another worker has. Its lease is checked before each push and again "
         "before each request, so both checks are taken back.",
-        _PUSHER,
+        _PIPELINE,
         "        self.pushes = PushClock(self.clock)\n",
         "        self.pushes, self.may_send = PushClock(self.clock), lambda _work: True\n",
         ("Strike",),
@@ -328,8 +328,8 @@ MUTANTS: Final = (
         "slept-while-it-connected",
         "A machine that slept between the last check and the first byte sends what others took over.",
         "forwarder/worker/service.py",
-        "        return self._lease.covers(work) and not self._store_watch.in_doubt()\n",
-        "        return self._lease.covers(work)\n",
+        "self.lease.covers(work) and not self._store_watch.in_doubt(),\n",
+        "self.lease.covers(work),\n",
         ("Strike",),
         "immediate",
         settings={"deadline_seconds": 1800},
@@ -400,7 +400,7 @@ MUTANTS: Final = (
     Mutant(
         "ends-what-the-store-lacks",
         "In a database that lacks a confirmation, its reservation is IN_DOUBT, and readers of the topic see both.",
-        "forwarder/worker/push/pipeline.py",
+        _PIPELINE,
         "        if not await self.pusher.sure():\n",
         "        if not pushes:\n",
         ("Submit", "IsWell", "Read", "FailOver"),

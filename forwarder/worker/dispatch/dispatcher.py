@@ -5,14 +5,13 @@ arrival; rows of a busy room step aside without blocking the others. Reservation
 breaker: while it blocks one of the two, the other continues.
 
 If one request to the PMS can create several reservations, waiting rows are batched into one push: rows of different rooms that
-were never sent. Rows in doubt and cancellations go alone. A batch never waits for more rows: it has those that wait when its turn
-comes.
+were never sent. Rows in doubt and cancellations go alone. A batch never waits for more rows.
 """
 
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -30,13 +29,13 @@ from forwarder.worker.push.run import NOT_ATTEMPTED, HealthSignal, PushContext
 MAX_HELD_BYTES: Final = 48 * 1024 * 1024
 """The size of requests and sealed cards as text. They take about twice that in memory; a worker then stays below 300 MB."""
 _MIN_SIZE: Final = 1024  # the minimum size to count for a row, which has more than its request
-_MAX_PASSED_OVER: Final = 100
-"""How many rows to skip in search of one more for a batch; rows further behind wait for the next batch."""
+_MAX_PASSED_OVER: Final = (
+    100  # rows to skip in search of one more for a batch; those further behind wait for the next one
+)
 
 Push = Callable[[Sequence[PushContext]], Awaitable[HealthSignal]]
-"""Pushes these rows in one request. Returns the PMS's health signal once the PMS has responded and the rooms are free; the
-results of the rows are recorded after that, and then each row is released. A push that raises releases no row, and attempted
-nothing."""
+"""Pushes these rows in one request. Returns the PMS's health signal once the PMS has responded and the rooms are free; the results
+are recorded after that, and then each row is released. A push that raises releases no row, and attempted nothing."""
 
 MaxPerCreate = Callable[[Account], int]  # how many reservations one request to the account's PMS can create
 
@@ -62,9 +61,8 @@ class AccountQueue:
         self._put_off: dict[bool, deque[Work]] = {True: deque(), False: deque()}  # by whether they cancel
         # Of the breakers, by whether they are for cancellations; None: of the rate budget, for which all wait.
         self._pauses: dict[bool | None, asyncio.Task[None]] = {}
-        self._stopped = False
         self.waiting = 0
-        self.more_in_store = False
+        self.more_in_store = self.stopped = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.throttle.configure(self.account)
 
@@ -106,9 +104,6 @@ class AccountQueue:
             self._end_pauses()
         return withdrawn
 
-    def stop(self) -> None:
-        self._stopped = True
-
     def proceed(self) -> None:
         if None in self._pauses and self.throttle.pace_delay() == 0.0:
             self._end_pauses()
@@ -124,7 +119,7 @@ class AccountQueue:
                 put_off.clear()
                 if cancelling in self._pauses:
                     self._pauses.pop(cancelling).cancel()
-        while self._waiting and self._in_flight < throttle.limit and not self._stopped and None not in self._pauses:
+        while self._waiting and self._in_flight < throttle.limit and not self.stopped and None not in self._pauses:
             room, cancelling = room_of(self._waiting[0]), self._waiting[0].cancellation is not None
             if room in self._busy_rooms:
                 self._aside.setdefault(room, deque()).append(self._waiting.popleft())
@@ -134,16 +129,13 @@ class AccountQueue:
             elif (delay := throttle.pace_delay()) > 0.0:
                 self._pause_for(delay, lane=None)
                 if delay == math.inf:  # the loan continues the queue
-                    throttle.want(throttle.limit - self._in_flight, self.waiting)
+                    throttle.budget.want(throttle.limit - self._in_flight, self.waiting)
                 return
             else:
                 # Probe an unhealthy PMS with a single row.
-                max_together = 1 if throttle.blocked else self.max_per_create(self.account)
-                if max_together == 1 or cancelling:
-                    self._start([self._waiting.popleft()], [room])
-                else:
-                    works = take_together(self._waiting, self._busy_rooms, max_together)
-                    self._start(works, [room_of(work) for work in works])
+                max_together = 1 if throttle.blocked or cancelling else self.max_per_create(self.account)
+                works = take_together(self._waiting, self._busy_rooms, max_together)
+                self._start(works, [room_of(work) for work in works])
 
     def _lane_delay(self, *, cancelling: bool) -> float:
         """Seconds until one more of its kind may start, by its breaker; infinity while cancellations use half of the limit."""
@@ -186,33 +178,29 @@ class AccountQueue:
         """One after the other while there are any: a task for each would cost as much as parsing the PMS's response."""
         try:
             while self._begun:
-                await self._make(*self._begun.popleft())
+                pushes, rooms, admission = self._begun.popleft()
+                signal, unended = NOT_ATTEMPTED, pushes
+                try:
+                    signal, unended = await self.push(pushes), ()
+                except FAULTS as error:  # the queue continues; the rows are left to the lease
+                    contained(Where.ACCOUNT, error, account_id=self.account.id)
+                finally:
+                    for push in unended:
+                        push.release()
+                    self.throttle.end(admission, signal)
+                    self._in_flight -= 1
+                    self._cancelling -= admission.cancelling
+                    for room in reversed(rooms):
+                        self._busy_rooms.discard(room)
+                        if aside := self._aside.get(room):
+                            # Next in turn: it has waited longer than anything behind it.
+                            self._waiting.appendleft(aside.popleft())
+                            if not aside:
+                                del self._aside[room]
+                    self.proceed()
                 await asyncio.sleep(0)  # others may be ready
         finally:
             self._makers -= 1
-
-    async def _make(self, pushes: Sequence[PushContext], rooms: Sequence[str], admission: Admission) -> None:
-        signal, ended = NOT_ATTEMPTED, False
-        try:
-            signal = await self.push(pushes)
-            ended = True
-        except FAULTS as error:  # the queue continues; the rows are left to the lease
-            contained(Where.ACCOUNT, error, account_id=self.account.id)
-        finally:
-            for push in () if ended else pushes:
-                push.release()
-            self.throttle.end(admission, signal)
-            self._in_flight -= 1
-            self._cancelling -= admission.cancelling
-            for room in reversed(rooms):
-                self._busy_rooms.discard(room)
-                aside = self._aside.get(room)
-                if aside:
-                    # Next in turn: it has waited longer than anything behind it.
-                    self._waiting.appendleft(aside.popleft())
-                    if not aside:
-                        del self._aside[room]
-            self.proceed()
 
     def _released(self, work: Work) -> None:
         self._started -= 1
@@ -228,11 +216,9 @@ def room_of(work: Work) -> str:
 def take_together(waiting: deque[Work], busy_rooms: Collection[str], max_together: int) -> list[Work]:
     """Takes the first of `waiting`, whose room is not busy, and those that can share its push. Rows of a room keep their order."""
     first = waiting.popleft()
-    taken = [first]
+    taken, passed_over, rooms = [first], list[Work](), {room_of(first)}
     if not _goes_with_others(first):
         return taken
-    passed_over: list[Work] = []
-    rooms = {room_of(first)}
     while waiting and len(taken) < max_together and len(passed_over) < _MAX_PASSED_OVER:
         work = waiting.popleft()
         room = room_of(work)
@@ -252,13 +238,13 @@ class Dispatcher:
 
     `target`: the current target of pushes to an account's PMS, which leased rows record. `partitions`: those whose rows may be held
     here, because rows of one room are always with one worker; None while nothing was assigned yet. `being_cancelled`: request ids
-    whose cancellations are being noted in the store right now: a row read from there may not show it yet."""
+    whose cancellations are being noted in the store right now: a row read from there may not show it yet. `cancelled`: of rows
+    in progress here; what was not sent yet will not be. `budget`: has the held rows, each as it was claimed."""
 
     def __init__(
         self,
         clock: Clock,
         push: Push,
-        *,
         max_held: int,
         throttles: Throttles | None = None,
         max_per_create: MaxPerCreate = lambda _: 1,
@@ -266,36 +252,34 @@ class Dispatcher:
     ) -> None:
         self.target = target
         self._throttles = throttles or Throttles(clock)
-        self._clock = clock
-        self._push = push
-        self._max_per_create = max_per_create
-        self._queues: dict[str, AccountQueue] = {}
-        self._budget = MemoryBudget(rows=max_held)
+        self._ports = clock, push, max_per_create
+        self.queues: dict[str, AccountQueue] = {}
+        self.budget = MemoryBudget(rows=max_held)
         self._reserved = 0
         self._stopped = False
         self._emptied: asyncio.Future[None] | None = None
         self.refill_wanted = asyncio.Event()
         self.partitions: frozenset[int] | None = None
         self.being_cancelled: Collection[str] = ()
-        self._cancelled: set[str] = set()
+        self.cancelled: set[str] = set()
 
     @property
     def held(self) -> int:
         """Rows that wait, are being pushed, or are being recorded."""
-        return len(self._budget)
+        return len(self.budget)
 
     def room_for(self, account: Account) -> int:
         """How many more rows of the account may be held: an even share, so that no account crowds out another. While its
         throttle blocks it, at most its concurrency: the rest waits in the store."""
         if account.paused or self._stopped:
             return 0
-        queue = self._queues.get(account.id)
-        others = len(self._queues) - (queue is not None)
-        share = max(self._budget.max_rows // (others + 1), 1)
+        queue = self.queues.get(account.id)
+        others = len(self.queues) - (queue is not None)
+        share = max(self.budget.max_rows // (others + 1), 1)
         if self._throttles.of(account).blocked:
             share = min(share, account.concurrency)
         waiting = 0 if queue is None else queue.waiting
-        return max(min(share - waiting, self._budget.max_rows - self.held - self._reserved), 0)
+        return max(min(share - waiting, self.budget.max_rows - self.held - self._reserved), 0)
 
     @contextmanager
     def reserving(self) -> Iterator[Callable[[Account, int], int]]:
@@ -323,11 +307,11 @@ class Dispatcher:
         for work in works:
             ours = self.partitions is None or work.partition in self.partitions
             cancelled = work.cancellation is None and work.submission.request_id in self.being_cancelled
-            if ours and not cancelled and self._budget.add(work):
+            if ours and not cancelled and self.budget.add(work):
                 queue.offer(work)
             else:
                 refused.append(work.id)
-                self._cancelled.discard(work.submission.request_id)
+                self.cancelled.discard(work.submission.request_id)
         metrics.HELD.set(self.held)
         return refused
 
@@ -337,46 +321,34 @@ class Dispatcher:
 
     def configure(self, account: Account) -> list[int]:
         """Applies the account's current settings. Returns the ids of rows given up because it was paused."""
-        queue = self._queues.get(account.id)
+        queue = self.queues.get(account.id)
         if queue is None:
             return []
         queue.configure(account)
         return self._withdraw_from(queue, lambda _: True) if account.paused else []
 
     def proceed(self, account_id: str) -> None:
-        if account_id in self._queues:
-            self._queues[account_id].proceed()
-
-    def holds(self) -> Mapping[int, Work]:
-        """The held rows by id, each as it was claimed."""
-        return dict(self._budget.works)
-
-    def accounts(self) -> Sequence[str]:
-        return list(self._queues)
+        if account_id in self.queues:
+            self.queues[account_id].proceed()
 
     def running_low(self) -> Sequence[str]:
-        return [queue.account.id for queue in self._queues.values() if queue.running_low]
+        return [queue.account.id for queue in self.queues.values() if queue.running_low]
 
     def withdraw(self, unwanted: Callable[[Work], bool]) -> list[int]:
         """As `AccountQueue.withdraw`, of all queues; returns the ids."""
-        return [work_id for queue in self._queues.values() for work_id in self._withdraw_from(queue, unwanted)]
-
-    def note_cancelled(self, request_ids: Collection[str]) -> None:
-        """Cancellations of rows in progress here: those not sent yet will not be sent."""
-        self._cancelled.update(request_ids)
+        return [work_id for queue in self.queues.values() for work_id in self._withdraw_from(queue, unwanted)]
 
     def is_cancelled(self, work: Work) -> bool:
-        """Whether a cancellation of `work`, not shown by it, was ingested since it was leased; or would be by another worker, which
-        has its partition now."""
+        """Whether a cancellation of `work`, not shown by it, was ingested since its lease; or would be by another worker by now."""
         elsewhere = self.partitions is not None and work.partition not in self.partitions
-        return elsewhere or (work.cancellation is None and work.submission.request_id in self._cancelled)
+        return elsewhere or (work.cancellation is None and work.submission.request_id in self.cancelled)
 
     async def stop(self, grace_seconds: float) -> tuple[Collection[int], int]:
         """Starts no more pushes, and waits up to `grace_seconds` for running ones. Returns the ids of rows that never started,
         and the number of rows whose push was interrupted; those are left to the lease, in doubt."""
         self._stopped = True
-        for queue in self._queues.values():
-            queue.stop()
+        for queue in self.queues.values():
+            queue.stopped = True
         unstarted = self.withdraw(lambda _: True)
         try:
             async with asyncio.timeout(grace_seconds):
@@ -385,40 +357,38 @@ class Dispatcher:
                     await self._emptied
         except TimeoutError:
             late = self.held
-            await cancel_all([task for queue in self._queues.values() for task in queue.tasks])
+            await cancel_all([task for queue in self.queues.values() for task in queue.tasks])
             return unstarted, late
         return unstarted, 0
 
     def close_if_idle(self, account_id: str) -> None:
-        """The store has nothing due for the account: its queue closes, unless it still holds rows. Not as soon as it is idle: until
-        the next sweep it keeps its share of the memory."""
-        queue = self._queues.get(account_id)
-        if queue is not None:
+        """The store has nothing due for the account: its queue closes, unless it holds rows, and gives up its share of memory."""
+        if (queue := self.queues.get(account_id)) is not None:
             queue.more_in_store = False
             if queue.idle:
-                del self._queues[account_id]
+                del self.queues[account_id]
 
     def _queue(self, account: Account) -> AccountQueue:
-        queue = self._queues.get(account.id)
+        queue = self.queues.get(account.id)
         if queue is None:
-            ports = self._throttles.of(account), self._clock, self._push, self._max_per_create
-            queue = self._queues[account.id] = AccountQueue(account, *ports, self._released)
-            if self._stopped:
-                queue.stop()
+            throttle = self._throttles.of(account)
+            queue = self.queues[account.id] = AccountQueue(account, throttle, *self._ports, self._released)
+            queue.stopped = self._stopped
         return queue
 
     def _withdraw_from(self, queue: AccountQueue, unwanted: Callable[[Work], bool]) -> list[int]:
         withdrawn = queue.withdraw(unwanted)
         for work in withdrawn:
-            self._budget.remove(work.id)
-            self._cancelled.discard(work.submission.request_id)
-        if withdrawn:
-            queue.more_in_store = True
+            self._forget(work)
+        queue.more_in_store = queue.more_in_store or bool(withdrawn)
         return [work.id for work in withdrawn]
 
+    def _forget(self, work: Work) -> None:
+        self.budget.remove(work.id)
+        self.cancelled.discard(work.submission.request_id)
+
     def _released(self, queue: AccountQueue, work: Work) -> None:
-        self._budget.remove(work.id)
-        self._cancelled.discard(work.submission.request_id)
+        self._forget(work)
         metrics.HELD.set(self.held)
         if queue.running_low:
             self.refill_wanted.set()
@@ -430,10 +400,8 @@ class MemoryBudget:
     """The held rows, and how many may be held (`max_rows`): by number, and by their present average size."""
 
     def __init__(self, *, rows: int, size: int = MAX_HELD_BYTES) -> None:
-        self._rows = rows
-        self._bytes = size
+        self._rows, self._bytes, self._total = rows, size, 0
         self.works: dict[int, Work] = {}
-        self._total = 0
 
     def __len__(self) -> int:
         return len(self.works)

@@ -12,15 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import structlog
 
 from forwarder.observability import metrics
 from forwarder.pms.port import OVERLOADED, Limits
 from forwarder.process.clock import Clock
+from forwarder.process.shares import LAPSE_SECONDS, SharedBucket, TokenBucket
 from forwarder.store.submissions.port import ThrottleState
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.rate_budget import Budgets, Loans
+from forwarder.worker.dispatch.rate_loans import BorrowedTokens, Loans
 from forwarder.worker.push.run import Health, HealthSignal
 
 _log = structlog.get_logger(__name__)
@@ -29,18 +31,12 @@ Published = Callable[[str, Mapping[str, Any]], Limits]
 """The published limits of a kind of PMS, for an account with these options."""
 
 MAX_FAILURES: Final = 10  # so many failures in a row open a breaker
-_FIRST_PAUSE: Final = 1.0
-_LONGEST_PAUSE: Final = 60.0
-"""Seconds that a breaker stays open. Each pause is twice the last one, and half of it is random, so that many breakers in front of
-one PMS do not probe it together."""
+_AT_ONCE: Final = 0.1  # the share of a published limit that may be used as a burst; the rest is spread evenly
 _IDLE_SECONDS: Final = 5.0
 _TOLERATED: Final = 0.1  # the share of overloaded pushes in a round above which the concurrency limit is lowered
 _INSTANT: Final = 1e-6  # seconds below the precision of the clocks
 _IDLE: Final = "idle"
 _UNKNOWN: Final = "unknown"
-_THROTTLED: Final = "pms_throttled"
-
-_SETTINGS: Final = ("kind", "base_url", "credential", "rate_per_second", "options")
 
 
 class BreakerState(StrEnum):
@@ -62,31 +58,24 @@ class Breaker:
     A failure counts only if its push started after the breaker last opened: of 64 pushes in flight, those that fail after it
     opened do not lengthen the pause, nor open it again once it has closed.
 
-    `jitter` draws evenly from [0, 1). `pause`: seconds for which it last opened.
-    """
+    `jitter` draws evenly from [0, 1). `pause`: seconds for which it last opened."""
 
     def __init__(
         self, clock: Clock, max_failures: int = MAX_FAILURES, jitter: Callable[[], float] = random.random
     ) -> None:
         self._clock, self._max_failures, self._jitter = clock, max_failures, jitter
         self._failures = self._openings = self._pauses = 0
-        self._until = 0.0
-        self.pause = 0.0
+        self._until = self.pause = 0.0
         self.state = BreakerState.CLOSED
 
     def delay(self) -> float:
         """Seconds until a push may start: 0.0 for now, infinity where that depends on the probe."""
-        match self.state:
-            case BreakerState.CLOSED:
-                return 0.0
-            case BreakerState.OPEN:
-                return max(self._until - self._clock.monotonic(), 0.0)
-            case BreakerState.HALF_OPEN:
-                return math.inf
+        if self.state is BreakerState.OPEN:
+            return max(self._until - self._clock.monotonic(), 0.0)
+        return 0.0 if self.state is BreakerState.CLOSED else math.inf
 
     @property
     def idle(self) -> bool:
-        """Whether a probe has been possible for a while, and none was made because there is nothing to push."""
         return self.state is BreakerState.OPEN and self._clock.monotonic() > self._until + _IDLE_SECONDS
 
     def start(self) -> int:
@@ -101,8 +90,8 @@ class Breaker:
         elif started == self._openings and health is Health.FAILING:
             self._failures += 1
             if self.state is BreakerState.HALF_OPEN or self._failures >= self._max_failures:
-                longest = min(_FIRST_PAUSE * 2.0 ** min(self._pauses, 30), _LONGEST_PAUSE)
-                self.pause = longest * (1.0 + self._jitter()) / 2.0
+                # From a second to a minute, twice the last one. Half is random: many breakers of one PMS do not probe it together.
+                self.pause = min(2.0 ** min(self._pauses, 30), 60.0) * (1.0 + self._jitter()) / 2.0
                 self._until = self._clock.monotonic() + self.pause
                 self._pauses += 1
                 self._openings += 1
@@ -121,8 +110,7 @@ class ConcurrencyLimit:
     Additive increase, multiplicative decrease (D.-M. Chiu, R. Jain, "Analysis of the increase and decrease algorithms for
     congestion avoidance in computer networks", 1989), with the slow start of V. Jacobson, "Congestion avoidance and control",
     1988. The limit starts at the account's maximum and falls only when the PMS shows overload: a PMS that is merely slow keeps
-    the maximum. It adapts once a round, which is as many pushes as the limit, so that a single failure lowers nothing.
-    """
+    the maximum. It adapts once a round, which is as many pushes as the limit, so that a single failure lowers nothing."""
 
     def __init__(self, maximum: int) -> None:
         self.limit = self._maximum = self._slow_start_until = maximum
@@ -140,11 +128,8 @@ class ConcurrencyLimit:
         return self._round
 
     def end(self, started: int, *, overloaded: bool) -> bool:
-        """Ends a push that found the PMS overloaded, or not. True if that lowered the limit.
-
-        Pushes that started in an earlier round say nothing about the limit of this one.
-        """
-        if started != self._round:
+        """Ends a push that found the PMS overloaded, or not. True if that lowered the limit."""
+        if started != self._round:  # says nothing about the limit of this one
             return False
         self._ended += 1
         self._overloaded += overloaded
@@ -158,6 +143,95 @@ class ConcurrencyLimit:
         self._round += 1
         self._ended = self._overloaded = 0
         return self.limit < before
+
+
+Tokens = TokenBucket | BorrowedTokens
+"""Where a budget takes its tokens: a bucket of its own, or borrowed ones of buckets that all workers share."""
+
+
+class RateBudget:
+    """The rate budget of an account's pushes, from its PMS's published limits or its own rate: tokens for each limit.
+
+    A push pays in advance, when it starts, for the requests that it usually takes. Further requests are debited when they are
+    sent, so that later pushes wait longer. The limit is exact if pushes send what they paid for when they start."""
+
+    def __init__(self, clock: Clock, buckets: Sequence[Tokens] = (), *, per_push: int = 1) -> None:
+        self._clock, self._buckets, self._per_push = clock, tuple(buckets), per_push
+        self._paid = self.in_flight = 0
+
+    @property
+    def scarcest(self) -> Tokens | None:
+        """The one that makes the next push wait for longest, or has the least left; None where none does."""
+        now = self._clock.monotonic()
+        return max(self._buckets, key=lambda each: (each.delay(self._per_push, now), -each.left(now)), default=None)
+
+    def delay(self) -> float:
+        """Seconds until a push may start; infinity where that depends on a loan, which `want` asks for."""
+        now = self._clock.monotonic()
+        return max((bucket.delay(self._per_push, now) for bucket in self._buckets), default=0.0)
+
+    def want(self, startable: int, waiting: int) -> None:
+        """So many pushes could start now, of those that wait."""
+        for each in self._buckets:
+            if isinstance(each, BorrowedTokens):
+                each.want(startable, waiting)
+
+    def start(self) -> None:
+        self.in_flight += 1
+        self._paid += self._per_push
+        self._debit(self._per_push)
+
+    def requested(self) -> None:
+        if self._paid > 0:
+            self._paid -= 1
+        else:
+            self._debit(1)
+
+    def end(self, *, attempted: bool) -> None:
+        """Ends a push. Refunds the requests of a push that did not reach the PMS (not `attempted`)."""
+        self.in_flight = max(self.in_flight - 1, 0)
+        unused = max(self._paid - self.in_flight * self._per_push, 0)
+        self._paid -= unused
+        if not attempted:
+            self._debit(-unused)
+
+    def _debit(self, tokens: int) -> None:
+        for bucket in self._buckets:
+            bucket.debit(tokens, self._clock.monotonic())
+
+
+class Budgets:
+    """Makes the budgets of a worker's accounts. With `loans`, all workers of a deployment share the buckets."""
+
+    def __init__(self, clock: Clock, loans: Loans | None = None) -> None:
+        self._clock, self._loans = clock, loans
+        self._of_addresses: dict[str, TokenBucket] = {}
+
+    def of(self, account: Account, published: Limits) -> RateBudget:
+        """The budget of an account: its own sustained rate, with a second's worth at once, or else what its kind publishes. Limits
+        of an address hold besides its own rate: they are shared with other accounts."""
+        per_push, rate, buckets = published.requests_per_push, account.rate_per_second, list[SharedBucket]()
+        if rate is not None:
+            buckets.append(SharedBucket(f"{account.id}#own", rate, max(rate, per_push)))
+        for limit in published.each:
+            shared = limit.per == "address"
+            if shared or rate is None:
+                whose = f"{account.kind}@{urlsplit(account.base_url).netloc}" if shared else account.id
+                # Burst and rate are chosen so that their sum stays below the next whole number of the published limit.
+                burst = max(limit.requests * _AT_ONCE, per_push)
+                seconds = limit.seconds if self._loans is None else limit.seconds + LAPSE_SECONDS
+                # Requests are whole: half a one too many is none too many, and keeps a limit of 1 from refilling never.
+                refill = (max(limit.requests - burst, 0.0) + 0.5) / seconds
+                buckets.append(SharedBucket(f"{whose}#{limit.requests}/{limit.seconds:g}", refill, burst))
+        if self._loans is None:
+            return RateBudget(self._clock, [self._own(each) for each in buckets], per_push=per_push)
+        borrowed = [BorrowedTokens(account.id, buckets, per_push, self._loans)] if buckets else ()
+        return RateBudget(self._clock, borrowed, per_push=per_push)
+
+    def _own(self, bucket: SharedBucket) -> TokenBucket:
+        if "@" not in bucket.name:
+            return TokenBucket(bucket.rate, bucket.burst)
+        return self._of_addresses.setdefault(bucket.name, TokenBucket(bucket.rate, bucket.burst))
 
 
 class Admission(NamedTuple):
@@ -176,7 +250,7 @@ class Throttle:
         # A simulated PMS is down for the bookings that ask for it, and for no other.
         most = sys.maxsize if account.test else MAX_FAILURES
         self._breaker, self._cancel_breaker = (Breaker(clock, most) for _ in range(2))
-        self._budget = budgets.of(account, published(account.kind, account.options))
+        self.budget = budgets.of(account, published(account.kind, account.options))
         self._concurrency = ConcurrencyLimit(account.concurrency)
         self._held_off_until = -math.inf
         self._opened_for: str | None = None
@@ -184,10 +258,10 @@ class Throttle:
     def configure(self, account: Account) -> None:
         """Applies the account's current settings. A repaired address or credential is tried at once."""
         before, self.account = self.account, account
-        changed = {name for name in _SETTINGS if getattr(account, name) != getattr(before, name)}
-        if changed - {"credential"}:
-            self._budget = self._budgets.of(account, self._published(account.kind, account.options))
-        if changed & {"kind", "base_url", "credential"}:
+        pms, pms_before = ((each.kind, each.base_url) for each in (account, before))
+        if pms != pms_before or (account.rate_per_second, account.options) != (before.rate_per_second, before.options):
+            self.budget = self._budgets.of(account, self._published(account.kind, account.options))
+        if pms != pms_before or account.credential != before.credential:
             self._breaker.try_now()
             self._cancel_breaker.try_now()
             self._held_off_until = -math.inf
@@ -198,11 +272,11 @@ class Throttle:
         """Why the throttle blocks the PMS; None if it does not."""
         if self._breaker.state is not BreakerState.CLOSED:
             return self._opened_for
-        return _THROTTLED if self._held_off() > 0.0 else None
+        return "pms_throttled" if self._held_off() > 0.0 else None
 
     @property
     def shown(self) -> str | None:
-        """The breaker's state for operators: None while it is closed."""
+        """The breaker's state for operators: None while closed; idle: a probe has long been possible, with nothing to push."""
         if self._breaker.state is BreakerState.CLOSED:
             return None
         return _IDLE if self._breaker.idle else BreakerState.OPEN.value
@@ -218,18 +292,12 @@ class Throttle:
         return self._concurrency.limit
 
     def state(self) -> ThrottleState:
-        delay, bucket = self.delay(), self._budget.scarcest
-        return ThrottleState(
-            self.account.id,
-            self._breaker.state.value,
-            self.failing,
-            None if math.isinf(delay) else round(delay, 1),
-            self._budget.in_flight,
-            self._concurrency.limit,
-            self.account.concurrency,
-            None if bucket is None else round(bucket.left(self._clock.monotonic()), 1),
-            None if bucket is None else round(bucket.burst, 1),
-        )
+        delay, bucket, limit, most = self.delay(), self.budget.scarcest, self.limit, self.account.concurrency
+        tokens = (None, None) if bucket is None else (bucket.left(self._clock.monotonic()), bucket.burst)
+        left, burst = (None if each is None else round(each, 1) for each in tokens)
+        in_seconds, in_flight = None if math.isinf(delay) else round(delay, 1), self.budget.in_flight
+        breaker = self._breaker.state.value
+        return ThrottleState(self.account.id, breaker, self.failing, in_seconds, in_flight, limit, most, left, burst)
 
     def delay(self) -> float:
         """Seconds until a push that makes a reservation may start: 0.0 for now, infinity if that depends on a push in flight.
@@ -244,37 +312,38 @@ class Throttle:
         return delay if delay > _INSTANT else 0.0
 
     def pace_delay(self) -> float:
-        """Seconds until the rate budget and the PMS's requested pause permit a push: both apply to the whole account. Infinity if
-        tokens have to be borrowed first: see `want`."""
-        delay = max(self._held_off(), self._budget.delay())
+        """Seconds until the account's rate budget and the PMS's requested pause permit a push; infinity: see `RateBudget.want`."""
+        delay = max(self._held_off(), self.budget.delay())
         return delay if delay > _INSTANT else 0.0
-
-    def want(self, startable: int, waiting: int) -> None:
-        self._budget.want(startable, waiting)
 
     def start(self, *, cancelling: bool = False) -> Admission:
         """Starts a push, after both delays were 0.0. Pass the result to `end`, once, when the PMS has responded."""
-        self._budget.start()
+        self.budget.start()
         breaker = self._cancel_breaker if cancelling else self._breaker
         return Admission(breaker.start(), self._concurrency.start(), cancelling)
 
     def end(self, admission: Admission, signal: HealthSignal) -> None:
-        self._budget.end(attempted=signal.health is not Health.NOT_ATTEMPTED)
+        self.budget.end(attempted=signal.health is not Health.NOT_ATTEMPTED)
         breaker = self._cancel_breaker if admission.cancelling else self._breaker
         before = breaker.state
         breaker.end(admission.breaker, signal.health)
-        if breaker.state is not before:
-            self._log_change(breaker, signal, cancelling=admission.cancelling)
-        failed = signal.health is Health.FAILING and not self.account.test and not admission.cancelling
-        if (signal.health is Health.WELL or failed) and self._concurrency.end(
-            admission.round, overloaded=signal.reason in OVERLOADED
-        ):
-            kind, limit = self.account.kind, self._concurrency.limit
+        kind, cancelling, failing = self.account.kind, admission.cancelling, signal.health is Health.FAILING
+        about = {"account_id": self.account.id, "kind": kind, "cancellations": cancelling}
+        if breaker.state is not before and breaker.state is BreakerState.CLOSED:
+            _log.info("breaker.closed", **about)
+        elif breaker.state is not before and failing:
+            if not cancelling:
+                self._opened_for = signal.reason
+            metrics.BREAKER_OPENINGS.labels(kind).inc()
+            _log.warning("breaker.opened", **about, reason=signal.reason, pause_seconds=round(breaker.pause, 3))
+        failed = failing and not self.account.test and not cancelling
+        overloaded = signal.reason in OVERLOADED
+        if (signal.health is Health.WELL or failed) and self._concurrency.end(admission.round, overloaded=overloaded):
             metrics.WINDOW_CUTS.labels(kind).inc()
-            _log.info("concurrency_limit.lowered", account_id=self.account.id, kind=kind, in_flight=limit)
+            _log.info("concurrency_limit.lowered", account_id=self.account.id, kind=kind, in_flight=self.limit)
 
     def requested(self) -> None:
-        self._budget.requested()
+        self.budget.requested()
 
     def hold_off(self, seconds: float) -> None:
         if self._held_off() <= 0.0:
@@ -286,31 +355,19 @@ class Throttle:
     def _held_off(self) -> float:
         return max(self._held_off_until - self._clock.monotonic(), 0.0)
 
-    def _log_change(self, breaker: Breaker, signal: HealthSignal, *, cancelling: bool) -> None:
-        about = {"account_id": self.account.id, "kind": self.account.kind, "cancellations": cancelling}
-        if breaker.state is BreakerState.CLOSED:
-            _log.info("breaker.closed", **about)
-        elif signal.health is Health.FAILING:
-            if not cancelling:
-                self._opened_for = signal.reason
-            metrics.BREAKER_OPENINGS.labels(self.account.kind).inc()
-            _log.warning("breaker.opened", **about, reason=signal.reason, pause_seconds=round(breaker.pause, 3))
-
 
 class Throttles:
     """Every account's. `published` returns the limits that a kind of PMS publishes. `loans`: where several workers share them."""
 
     def __init__(self, clock: Clock, published: Published = lambda *_: Limits(), loans: Loans | None = None) -> None:
-        self._clock = clock
-        self._published = published
-        self._budgets = Budgets(clock, loans)
+        self._ports = clock, published, Budgets(clock, loans)
         self._throttles: dict[str, Throttle] = {}
 
     def of(self, account: Account) -> Throttle:
         """The account's throttle; a new one starts under the settings that are given."""
         throttle = self._throttles.get(account.id)
         if throttle is None:
-            throttle = self._throttles[account.id] = Throttle(account, self._clock, self._published, self._budgets)
+            throttle = self._throttles[account.id] = Throttle(account, *self._ports)
         return throttle
 
     def failing(self, account_id: str) -> str | None:
@@ -326,13 +383,9 @@ class Throttles:
 
     def show(self, *, max_accounts: int) -> None:
         """Reports breakers that are not closed to the metrics; names at most `max_accounts` accounts."""
-        states = {
-            account_id: (each.account.kind, each.shown) for account_id, each in self._throttles.items() if each.shown
-        }
-        metrics.BREAKERS.replace({(kind, state or ""): n for (kind, state), n in Counter(states.values()).items()})
-        is_open = sorted(account_id for account_id, (_, state) in states.items() if state != _IDLE)
-        named: dict[tuple[str, ...], float] = {
-            (account_id, self._throttles[account_id].failing or _UNKNOWN): 1.0 for account_id in is_open[:max_accounts]
-        }
+        states = [(each, shown) for each in self._throttles.values() if (shown := each.shown)]
+        metrics.BREAKERS.replace(dict(Counter((each.account.kind, state) for each, state in states)))
+        is_open = sorted((each.account.id, each.failing or _UNKNOWN) for each, state in states if state != _IDLE)
+        named: dict[tuple[str, ...], float] = dict.fromkeys(is_open[:max_accounts], 1.0)
         others = len(is_open) - len(named)
         metrics.OPEN_BREAKERS.replace(named | ({("other", _UNKNOWN): others} if others else {}))

@@ -32,7 +32,6 @@ from forwarder.reservation.evidence import Came, LookUp, Park, SendAgain, read_t
 from forwarder.reservation.outcome import (
     INTERNAL_ERROR,
     Cancelled,
-    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
@@ -55,16 +54,23 @@ from forwarder.store.submissions.port import (
 )
 from forwarder.worker.push.run import PushContext
 
-BASE_SECONDS = 2.0
-MAX_PAUSE_SECONDS = 900.0
-MAX_LOOK_PAUSE_SECONDS = 3600.0
-
-LOOKED_FOR = timedelta(days=7)
+MAX_PAUSE_SECONDS: Final = 900.0
+MAX_LOOK_PAUSE_SECONDS: Final = 3600.0
+LOOKED_FOR: Final = timedelta(days=7)
 """How long after its deadline a submission in doubt is looked up automatically. After that it is left to an operator."""
-
-LAST_CALL = timedelta(seconds=5)  # how long before the deadline the last attempt is made
+LAST_CALL: Final = timedelta(seconds=5)  # how long before the deadline the last attempt is made
 MAX_TRIES: Final = 3  # a fault may pass, as one of a race does: so often a row is tried before it is set aside
 _PAUSES: Final = (timedelta(minutes=1), timedelta(minutes=5))
+CARD_KEY_MISSING: Final = "card_key_missing"  # the reason of a push by a worker that lacks the card's secret
+_NEVER_BETTER: Final = {
+    "card_gone": catalogue.CARD_GONE,
+    "card_code_gone": catalogue.CARD_GONE,
+    "card_not_bound": catalogue.CARD_NOT_BOUND,
+    INTERNAL_ERROR: catalogue.DELIVERY_FAILED,
+}
+"""Reasons that are not retried, and the problems that they end with."""
+SAME_REFUSALS: Final = 3
+"""How often in a row a PMS must refuse a submission in the same words, unknown to its adapter, until that counts as its answer."""
 
 
 def decide(push: PushContext, *, now: datetime, jitter: float) -> Ended | Postponed:
@@ -92,7 +98,8 @@ def decide(push: PushContext, *, now: datetime, jitter: float) -> Ended | Postpo
             refused = catalogue.PMS_REFUSED.problem(detail, work.submission.request_id)
             return decision.ended(Status.REJECTED, refused)
         case Deferred(reason, detail, wait):
-            longest = MAX_SECRET_PAUSE_SECONDS if reason == CARD_KEY_MISSING else MAX_PAUSE_SECONDS
+            # Without a secret: short, because that does not involve the PMS, and a worker with it may start at any time.
+            longest = 60.0 if reason == CARD_KEY_MISSING else MAX_PAUSE_SECONDS
             return decision.try_again(wait, longest) or decision.give_up(reason, detail)
         case InDoubt(reason, detail):
             return decision.park(reason, detail)
@@ -102,30 +109,10 @@ def decide(push: PushContext, *, now: datetime, jitter: float) -> Ended | Postpo
             assert_never(outcome)
 
 
-CARD_KEY_MISSING: Final = "card_key_missing"  # the reason of a push by a worker that lacks the card's secret
-
-MAX_SECRET_PAUSE_SECONDS: Final = 60.0
-"""Short, because a retry does not involve the PMS, and a worker with the secret may start at any time."""
-
-_NEVER_BETTER: Final = {
-    "card_gone": catalogue.CARD_GONE,
-    "card_code_gone": catalogue.CARD_GONE,
-    "card_not_bound": catalogue.CARD_NOT_BOUND,
-    INTERNAL_ERROR: catalogue.DELIVERY_FAILED,
-}
-"""Reasons that are not retried, and the problems that they end with."""
-
-SAME_REFUSALS: Final = 3
-"""How often in a row a PMS must refuse a submission in the same words, unknown to its adapter, until that counts as its answer."""
-
-_WITH_DIGITS: Final = re.compile(r"[^\s\d]*\d\S*")
-
-
 def _came_back_the_same(push: PushContext, action: str) -> bool:
-    """Whether the PMS refused the last `SAME_REFUSALS` attempts of `action` in the same words. Words with digits, such as times and
-    the numbers of requests, may differ."""
+    """Whether the PMS refused the last attempts of `action` in the same words. Words with digits, such as times, may differ."""
     last = [one for one in push.attempts if one.action == action][-SAME_REFUSALS:]
-    same = {(one.reason, _WITH_DIGITS.sub("", one.detail or "")) for one in last}
+    same = {(one.reason, re.sub(r"[^\s\d]*\d\S*", "", one.detail or "")) for one in last}
     return len(last) == SAME_REFUSALS and len(same) == 1 and last[0].reason == REFUSED_IN_WORDS
 
 
@@ -142,9 +129,7 @@ class _Decision:
 
     def ask_later(self) -> Postponed | None:
         """Postponed until the next step is due, if that leaves time to create it again; else None."""
-        if not isinstance(self.push.step, LookUp | SendAgain):
-            return None
-        due = self.look_at()
+        due = self.look_at() if isinstance(self.push.step, LookUp | SendAgain) else None
         return None if due is None or due >= self.push.work.deadline_at else self.postponed(due)
 
     def give_up(self, reason: str, detail: str) -> Ended:
@@ -167,18 +152,15 @@ class _Decision:
 
     def look_at(self) -> datetime | None:
         """When the next step is due; None if only an operator can help."""
-        step = self.push.step
-        if isinstance(step, Park):
-            step = step.look
-            if step is None:
-                return None
+        step = self.push.step.look if isinstance(self.push.step, Park) else self.push.step
+        if step is None and self.push.step is not None:
+            return None
         work, asked = self.push.work, getattr(self.push.outcome, "retry_after_seconds", None) or 0.0
         least = max(asked, step.seconds if isinstance(step, LookUp | SendAgain) else 0.0)
         return next_look(work.tries + 1, now=self.now, deadline=work.deadline_at, min_seconds=least, jitter=self.jitter)
 
     def postponed(self, due: datetime | None) -> Postponed:
-        push = self.push
-        return Postponed(push.work, push.attempts, self.now, due, push.evidence)
+        return Postponed(self.push.work, self.push.attempts, self.now, due, self.push.evidence)
 
 
 def decide_cancellation(push: PushContext, made: PmsReservation, *, now: datetime, jitter: float) -> Ended | Postponed:
@@ -188,8 +170,7 @@ def decide_cancellation(push: PushContext, made: PmsReservation, *, now: datetim
         Rejected     → stays CONFIRMED, with the PMS's refusal
         Deferred     → retried           no time left, or no use → stays CONFIRMED, with the problem
 
-    A cancellation can be repeated any number of times, so doubt about one only means a delay.
-    """
+    A cancellation can be repeated any number of times, so doubt about one only means a delay."""
     work, request_id = push.work, push.work.submission.request_id
     match push.outcome:
         case Cancelled():
@@ -234,11 +215,8 @@ def next_try(
     """When to retry after `tried` attempts, or None if that would be past the deadline.
 
     Exponential backoff with full jitter (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015): the delay is
-    drawn evenly between nothing and a ceiling that doubles with each try, up to `max_seconds`.
-
-    `min_seconds` is what the PMS asked for (`Retry-After`); `jitter` is evenly drawn from [0, 1). Never in less than a
-    second: the push itself made the first quick retries.
-    """
+    drawn evenly between nothing and a ceiling that doubles with each try, up to `max_seconds`. `min_seconds` is what the PMS asked
+    for (`Retry-After`). Never in less than a second: the push itself made the first quick retries."""
     due = now + _pause(tried, max_seconds, min_seconds, jitter)
     if due < deadline:
         return due
@@ -250,16 +228,14 @@ def next_try(
 def next_look(
     tried: int, *, now: datetime, deadline: datetime, min_seconds: float | None, jitter: float
 ) -> datetime | None:
-    """When to look the submission up again; None if that would be more than `LOOKED_FOR` past its deadline.
-
-    `min_seconds` is how long an ambiguous push may take to settle: an earlier look-up would prove nothing.
-    """
+    """When to look the submission up again; None if that would be more than `LOOKED_FOR` past its deadline. `min_seconds` is how
+    long an ambiguous push may take to settle: an earlier look-up would prove nothing."""
     due = now + _pause(tried, MAX_LOOK_PAUSE_SECONDS, min_seconds, jitter)
     return due if due < deadline + LOOKED_FOR else None
 
 
 def _pause(tried: int, max_seconds: float, min_seconds: float | None, jitter: float) -> timedelta:
-    ceiling = min(max_seconds, BASE_SECONDS * 2.0 ** min(max(tried - 1, 0), 16))
+    ceiling = min(max_seconds, 2.0 * 2.0 ** min(max(tried - 1, 0), 16))
     return timedelta(seconds=max(1.0, jitter * ceiling) + (min_seconds or 0.0))
 
 
@@ -277,16 +253,12 @@ def after_fault(
     `give_up`: False if the row is not to blame: then it is retried until its deadline, even if `last`."""
     work, came = push.work, push.came
     possibly_sent = work.pms_reservation is None and (came is not None or work.possibly_sent)
-    outcome: Outcome | CancelOutcome
-    evidence = work.evidence
+    outcome: Outcome = Deferred(INTERNAL_ERROR, str(fault))
+    action, evidence = "prepare" if work.pms_reservation is None else "cancel", work.evidence
     if possibly_sent:
-        doubt = InDoubt(INTERNAL_ERROR, str(fault), made=came is Came.POSITIVE)
-        action, outcome = "find" if came is None else "create", doubt
+        action, outcome = "find", InDoubt(INTERNAL_ERROR, str(fault), made=came is Came.POSITIVE)
         if came is not None:
-            evidence = evidence.after(doubt, read_target(work.target or ""), iso(now))
-    else:
-        action = "prepare" if work.pms_reservation is None else "cancel"
-        outcome = Deferred(INTERNAL_ERROR, str(fault))
+            action, evidence = "create", evidence.after(outcome, read_target(work.target or ""), iso(now))
     attempts = with_attempt(work.attempts, action, iso(now), 0.0, outcome)
     faults = sum(1 for _ in takewhile(lambda each: each.reason == INTERNAL_ERROR, reversed(attempts)))
     if (faults < MAX_TRIES and not last) or not give_up:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from prometheus_client import Counter, Histogram
@@ -20,7 +20,7 @@ from structlog.typing import FilteringBoundLogger
 from forwarder.observability import metrics
 from forwarder.observability.logging import tells_usual
 from forwarder.observability.tracing import trace_id_of
-from forwarder.process.clock import Clock, iso
+from forwarder.process.clock import iso
 from forwarder.process.containment import FAULTS, Blame, Fault, Where, by_halves, contained, pause_after
 from forwarder.process.loops import Batcher, keep_trying
 from forwarder.reservation.outcome import (
@@ -37,31 +37,25 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.problems.problem import with_absolute_links
 from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, Postponed, StoreUnavailable, Work
 from forwarder.tenancy.cards import GONE
-from forwarder.topics.codec import CUT, EVENT_ID, PREFIX, MessageSigner, encode_result, encode_submission
+from forwarder.topics.codec import CUT, EVENT_ID, PREFIX, encode_result, encode_submission
 from forwarder.topics.port import (
     MAX_MESSAGE_BYTES,
     ConsumedMessage,
     LogUnavailable,
     Message,
-    Publisher,
     Topics,
     too_large,
 )
 from forwarder.worker.cards import CardVault
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.policy import after_fault
-from forwarder.worker.parts import WorkerSettings
+from forwarder.worker.parts import WorkerParts
 from forwarder.worker.push.run import PushContext
-
-if TYPE_CHECKING:
-    from forwarder.store.submissions.recorder import Recorder
 
 _log = structlog.get_logger(__name__)
 
-_FIRST = 1
-_BATCH = 500
-_MAX_IN_MEMORY = 20_000
-_PAUSE_FACTOR = 12  # an event that cannot be published is tried again after 12 s, 24 s, … up to an hour
+_BATCH: Final = 500
+_MAX_IN_MEMORY: Final = 20_000
 _KEY_BYTES: Final = 1024
 
 
@@ -71,19 +65,17 @@ class OutcomeRecorder:
 
     Releases and logs each push once, when its decision is recorded (with a dead letter if FAILED) or the row is no longer this
     worker's. If a decision cannot be recorded as it is, the row is set aside: IN_DOUBT if it may have been made, else FAILED.
-    `failing`: the reason why an account's pushes are paused.
-    """
+    `failing`: the reason why an account's pushes are paused."""
 
-    recorder: "Recorder"
+    parts: WorkerParts
     outbox: "OutboxPublisher"
-    letters: "DeadLetterWriter"
     lease: Lease
-    clock: Clock
-    settings: WorkerSettings
     cards: CardVault
     failing: Callable[[str], str | None] = lambda _account_id: None
 
     def __post_init__(self) -> None:
+        self.recorder, self.clock, self.settings = self.parts.recorder, self.parts.clock, self.parts.settings
+        self._letters = DeadLetterWriter(self.parts.topics, self.settings.group)
         self._batches: Batcher[PushContext, bool] = Batcher(
             self._record,
             where=Where.OUTCOMES,
@@ -94,7 +86,7 @@ class OutcomeRecorder:
         )
 
     def enqueue(self, push: PushContext) -> None:
-        """Have its decision recorded with the next batch."""
+        """Has its decision recorded with the next batch."""
         self._add_dead_letter(push)
         self._batches.post(push)
 
@@ -108,11 +100,10 @@ class OutcomeRecorder:
 
     async def _record(self, batch: Sequence[PushContext]) -> Sequence[bool]:
         # The store decides which of these are still ours; rows of an earlier lease are known to be lost.
-        worker_id = self.lease.worker_id
+        worker_id, recorded = self.lease.worker_id, set[int]()
         ours = [push.decision for push in batch if push.work.leased_by == worker_id]
         finals = [decision for decision in ours if isinstance(decision, Ended)]
         postponed = [decision for decision in ours if isinstance(decision, Postponed)]
-        recorded: set[int] = set()
 
         async def step() -> None:
             events = await self.recorder.record(worker_id, finals, postponed)
@@ -126,9 +117,8 @@ class OutcomeRecorder:
 
     async def _set_aside(self, push: PushContext, fault: Fault) -> bool:
         """Records a replacement without any content from the PMS, which may be the cause."""
-        push.decision = after_fault(
-            push, fault, now=self.clock.now(), push_seconds=self.settings.push_seconds, last=True
-        )
+        now, seconds = self.clock.now(), self.settings.push_seconds
+        push.decision = after_fault(push, fault, now=now, push_seconds=seconds, last=True)
         try:
             self._add_dead_letter(push)
             [recorded] = await self._record([push])
@@ -145,77 +135,69 @@ class OutcomeRecorder:
         try:
             for push in batch:
                 _log_push(log, push, now, recorded=push.work.id in recorded)
-            done = [push for push in batch if push.work.id in recorded]
-            final = [
-                push for push in done if isinstance(end := push.decision, Ended) and end.status is not Status.IN_DOUBT
+            finals = [(push, push.decision) for push in batch if push.work.id in recorded]
+            ended = [(push, final) for push, final in finals if isinstance(final, Ended)]
+            carded = [
+                push.work.submission.request_id
+                for push, final in ended
+                if push.work.submission.card and final.status is not Status.IN_DOUBT
             ]
-            ended = [push.work.submission.request_id for push in final if push.work.submission.card]
-            if ended:
+            if carded:
                 try:
-                    await self.cards.destroy(ended)
+                    await self.cards.keys.destroy(carded)
                 except StoreUnavailable as error:
-                    _log.warning("cards.not_destroyed", count=len(ended), error=str(error))  # the keeper does it
-            for push in done:
-                _count(push)
+                    _log.warning("cards.not_destroyed", count=len(carded), error=str(error))  # the keeper does it
+            for push, final in ended:
+                kind, cancellation = push.account.kind, final.event.data.get("cancellation")
+                if cancellation is not None:
+                    metrics.CANCELLATIONS.labels(kind, cancellation["status"]).inc()
+                    continue
+                outcomes, seconds = _outcomes(kind, final.status)
+                outcomes.inc()
+                age = (final.updated_at - push.work.submission.accepted_at).total_seconds()
+                seconds.observe(max(age, 0.0))
         except FAULTS as error:  # as said
             contained(Where.OUTCOMES, error, count=len(batch))
 
     def _add_dead_letter(self, push: PushContext) -> None:
         final = push.decision
         if isinstance(final, Ended) and final.status is Status.FAILED:
-            letter = self.letters.failed(push.work, final, self.failing(push.account.id))
+            letter = self._letters.failed(push.work, final, self.failing(push.account.id))
             push.decision = replace(final, dead_letter=letter)
 
 
 def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, recorded: bool) -> None:
     """The one wide line about a push, with all that was learnt."""
-    account, work, decision = push.account, push.work, push.decision
+    account, work, submission = push.account, push.work, push.work.submission
     if push.outcome is None or push.error is not None:
         return
-    if recorded and isinstance(decision, Ended) and decision.doubles:
+    ended = push.decision if isinstance(push.decision, Ended) else None
+    if recorded and ended is not None and ended.doubles:
         metrics.DOUBLES.labels(account.metric_kind).inc()
+        request_id, made, others = submission.request_id, ended.pms_reservation_id, list(ended.doubles)
         log.error(
-            "reservation.doubled",
-            request_id=work.submission.request_id,
-            account_id=account.id,
-            pms_reservation_id=decision.pms_reservation_id,
-            others=list(decision.doubles),
+            "reservation.doubled", request_id=request_id, account_id=account.id, pms_reservation_id=made, others=others
         )
-    usual = recorded and isinstance(decision, Ended) and decision.status is Status.CONFIRMED
-    if usual and len(push.attempts) == 1 and not tells_usual(work.submission.request_id):
+    usual = recorded and ended is not None and ended.status is Status.CONFIRMED and len(push.attempts) == 1
+    if usual and not tells_usual(submission.request_id):
         return
     outcome, reason, _ = describe(push.outcome)
-    last = push.attempts[-1] if push.attempts else None
     log.info(
         "push.recorded",
-        request_id=work.submission.request_id,
+        request_id=submission.request_id,
         reservation_id=work.record_id,
         account_id=account.id,
         workspace_id=account.workspace_id,
         kind=account.kind,
-        status=str(decision.status if isinstance(decision, Ended) else work.status),
+        status=str(work.status if ended is None else ended.status),
         outcome=outcome,
         reason=reason,
         attempts=len(push.attempts),
-        duration_ms=None if last is None else last.duration_ms,
-        age_ms=round((now - work.submission.accepted_at).total_seconds() * 1000),
+        duration_ms=push.attempts[-1].duration_ms if push.attempts else None,
+        age_ms=round((now - submission.accepted_at).total_seconds() * 1000),
         recorded=recorded,
-        trace_id=work.submission.trace and trace_id_of(work.submission.trace),
+        trace_id=submission.trace and trace_id_of(submission.trace),
     )
-
-
-def _count(push: PushContext) -> None:
-    final, kind = push.decision, push.account.kind
-    if not isinstance(final, Ended):
-        return
-    cancellation = final.event.data.get("cancellation")
-    if cancellation is not None:
-        metrics.CANCELLATIONS.labels(kind, cancellation["status"]).inc()
-        return
-    age = (final.updated_at - push.work.submission.accepted_at).total_seconds()
-    outcomes, seconds = _outcomes(kind, final.status)
-    outcomes.inc()
-    seconds.observe(max(age, 0.0))
 
 
 @cache
@@ -229,39 +211,30 @@ def _outcomes(kind: str, status: Status) -> tuple[Counter, Histogram]:
 
 @dataclass(eq=False, repr=False)
 class OutboxPublisher:
-    """Publishes events and then deletes them from the outbox: many at once, because a statement's cost hardly depends on how many
-    it deletes. Events that a crash leaves in the outbox are published again."""
+    """Publishes events and then deletes them from the outbox, many at once."""
 
-    recorder: "Recorder"
-    publisher: Publisher
-    signer: MessageSigner
-    topics: Topics
-    clock: Clock
-    settings: WorkerSettings
+    parts: WorkerParts
 
     def __post_init__(self) -> None:
-        settings = self.settings
+        self.recorder, self.clock, self.settings = self.parts.recorder, self.parts.clock, self.parts.settings
+        pause, long_pause = self.settings.pause_seconds, self.settings.delete_pause_seconds
         self._in_memory = 0
         self._batches: Batcher[OutboxEvent, None] = Batcher(
-            self._publish,
-            where=Where.OUTBOX,
-            max_items=_BATCH,
-            pause_seconds=settings.pause_seconds,
-            set_aside=self._leave_in_outbox,
+            self._publish, where=Where.OUTBOX, max_items=_BATCH, pause_seconds=pause, set_aside=self._leave_in_outbox
         )
         self._published: set[tuple[str, int]] = set()
         self._to_delete: Batcher[OutboxEvent, None] = Batcher(
-            self._delete, where=Where.PUBLISHED, max_items=_MAX_IN_MEMORY, pause_seconds=settings.delete_pause_seconds
+            self._delete, where=Where.PUBLISHED, max_items=_MAX_IN_MEMORY, pause_seconds=long_pause
         )
 
     def publish_soon(self, events: Sequence[OutboxEvent]) -> None:
-        """Publish with the next batch. While the log is away only so many are kept in memory; the outbox has them all."""
+        """Publishes with the next batch. While the log is away only so many are kept in memory; the outbox has them all."""
         in_turn = [  # the earlier events of its submission are published, each in its turn
             entry
             for entry in events
             if entry.in_turn
-            or entry.event.revision == _FIRST
-            or (entry.event.request_id, entry.event.revision - 1) in self._published
+            or (event := entry.event).revision == 1
+            or (event.request_id, event.revision - 1) in self._published
         ]
         soon = in_turn[: _MAX_IN_MEMORY - self._in_memory]
         self._in_memory += len(soon)
@@ -273,11 +246,11 @@ class OutboxPublisher:
         await self._to_delete.drain()
 
     async def republish(self) -> None:
-        """Wait a while; then publish what was recorded a while ago and is still in the outbox."""
-        await self.clock.sleep(self.settings.republish_seconds / 2)
+        """Waits a while; then publishes what was recorded a while ago and is still in the outbox."""
+        seconds = self.settings.republish_seconds
+        await self.clock.sleep(seconds / 2)
         now = self.clock.now()
-        before = now - timedelta(seconds=self.settings.republish_seconds)
-        entries = await self.recorder.republish(before=before, now=now, limit=_BATCH)
+        entries = await self.recorder.republish(before=now - timedelta(seconds=seconds), now=now, limit=_BATCH)
         set_aside = await self.recorder.kept_events()
         metrics.UNPUBLISHED_RESULTS.set(sum(not entry.faults for entry in entries) + set_aside)
         if not entries:
@@ -289,9 +262,8 @@ class OutboxPublisher:
             kept.add(entry.id)
             await self._keep(entry, fault)
 
-        await by_halves(
-            self._publish_now, entries, where=Where.OUTBOX, set_aside=keep, outages=(LogUnavailable, StoreUnavailable)
-        )
+        outages = (LogUnavailable, StoreUnavailable)
+        await by_halves(self._publish_now, entries, where=Where.OUTBOX, set_aside=keep, outages=outages)
         await self.recorder.published([entry.id for entry in entries if entry.id not in kept])
 
     async def _publish(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
@@ -314,15 +286,12 @@ class OutboxPublisher:
             _log.warning("results.left_in_outbox", count=1, error=str(error))  # it is republished, and kept then
 
     async def _keep(self, entry: OutboxEvent, fault: Fault) -> None:
-        """It cannot be published: it stays in the outbox, marked, and is tried again after a pause that grows."""
+        """It cannot be published: it stays in the outbox, marked, and is tried again after 12 s, 24 s, … up to an hour."""
+        faults, event = entry.faults + 1, entry.event
         _log.error(
-            "result.set_aside",
-            request_id=entry.event.request_id,
-            event_id=entry.event.event_id,
-            faults=entry.faults + 1,
-            error_id=fault.id,
+            "result.set_aside", request_id=event.request_id, event_id=event.event_id, faults=faults, error_id=fault.id
         )
-        until = self.clock.now() + timedelta(seconds=_PAUSE_FACTOR * pause_after(entry.faults + 1))
+        until = self.clock.now() + timedelta(seconds=12 * pause_after(faults))
         await self.recorder.keep_event(entry.id, until=until, error_id=fault.id)
 
     async def _delete(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
@@ -337,19 +306,19 @@ class OutboxPublisher:
     async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
         letters = [entry.dead_letter for entry in events if entry.dead_letter is not None]
         # Encode and measure all before publishing any, so that an unpublishable event costs the others nothing.
-        results = [encode_result(entry.event) for entry in events]
+        results, url = [encode_result(entry.event) for entry in events], self.settings.public_url.encode()
         for place, result in enumerate(results):
-            value = with_absolute_links(result.value, self.settings.public_url.encode())
+            value = with_absolute_links(result.value, url)
             if value is not result.value:
                 results[place] = replace(result, value=value)
         if (error := too_large(results)) is not None:
             raise error
         if letters:
-            signed = [self.signer.signed(letter_message(each)) for each in letters]
-            await self.publisher.publish(self.topics.dead_letters, signed)
+            signed = [self.parts.signer.signed(letter_message(each)) for each in letters]
+            await self.parts.publisher.publish(self.parts.topics.dead_letters, signed)
             for letter in letters:
                 metrics.DEAD_LETTERS.labels(letter.failure_class or OTHER).inc()
-        await self.publisher.publish(self.topics.results, results)
+        await self.parts.publisher.publish(self.parts.topics.results, results)
         metrics.RESULTS_PUBLISHED.inc(len(events))
 
 
@@ -360,24 +329,24 @@ class Forged(ValueError):
     """A message without a valid signature of this deployment: someone else wrote or changed it."""
 
 
+@dataclass(frozen=True, slots=True)
 class DeadLetterWriter:
-    """Builds the dead letters of one worker group, for `topic`."""
+    """Builds the dead letters of one worker group."""
 
-    def __init__(self, topics: Topics, group: str) -> None:
-        self._original_topic = topics.requests
-        self._group = group
-        self.topic = topics.dead_letters
+    topics: Topics
+    group: str
 
     def set_aside(self, consumed: ConsumedMessage, error: Exception | Fault) -> Message:
-        """The dead letter for a message that the worker sets aside: unchanged; or the beginning of it, as much as the log takes,
-        without its own headers. Drops dead-letter headers that it arrived with. `error`: `Undecodable`, `Forged`, or the fault that
-        it caused."""
-        faulty = isinstance(error, Fault)
+        """The dead letter for a message that the worker sets aside: unchanged but for dead-letter headers that it arrived with; or
+        the beginning of it, as much as the log takes, without its headers. `error`: `Undecodable`, `Forged`, or the fault."""
+        raised, failure_class = error, FORGED if isinstance(error, Forged) else UNDECODABLE
+        if isinstance(error, Fault):
+            raised, failure_class = error.error, INTERNAL_ERROR
         headers = self._headers(consumed.partition, consumed.offset, consumed.timestamp_ms) | {
-            "dlt-exception-class": type(error.error if isinstance(error, Fault) else error).__name__,
+            "dlt-exception-class": type(raised).__name__,
             "dlt-exception-message": str(error),
             "dlt-attempts": "1",
-            FAILURE_CLASS: INTERNAL_ERROR if faulty else FORGED if isinstance(error, Forged) else UNDECODABLE,
+            FAILURE_CLASS: failure_class,
         }
         message = consumed.message
         own = tuple(each for each in message.headers if not each[0].startswith(PREFIX))
@@ -388,33 +357,33 @@ class DeadLetterWriter:
         return replace(begun, value=message.value[: MAX_MESSAGE_BYTES - begun.size])
 
     def failed(self, work: Work, ended: Ended, failing: str | None = None) -> DeadLetter:
-        """The dead letter for `work`, which ended FAILED by `ended`. It says of a card only that there was one. The reason is
-        the last one other than an expired deadline; if it was never tried, `failing`: the error that its PMS has been
-        returning. The letter of an unreadable row has no value: it gives the place of its message."""
+        """The dead letter for `work`, which ended FAILED. It says of a card only that there was one. The reason is the last one
+        other than an expired deadline; if it was never tried, `failing`: the error of its PMS. An unreadable row's has no value."""
         submission = work.submission if work.submission.card is None else replace(work.submission, card=GONE)
-        last = ended.attempts[-1] if ended.attempts else None
+        reason, detail = "deadline_passed", "It had not been made when its deadline came."
         reasoned = [each for each in ended.attempts if each.reason and each.reason not in EXPIRED_REASONS]
-        reason, detail = (reasoned[-1].reason, reasoned[-1].detail) if reasoned else (None, None)
-        if reason is None and failing is not None:
+        if reasoned:
+            reason, detail = reasoned[-1].reason or reason, reasoned[-1].detail or detail
+        elif failing is not None:
             reason, detail = failing, "It was not tried before its deadline came: its PMS was failing, and left alone."
         message = encode_submission(submission, iso(submission.accepted_at), to_json(submission.reservation))
         headers = {name: value.decode() for name, value in message.headers}
         headers |= self._headers(work.partition, work.offset, work.timestamp_ms) | {
-            "dlt-exception-class": reason or "deadline_passed",
-            "dlt-exception-message": detail or "It had not been made when its deadline came.",
-            "dlt-attempts": str(last.number if last else 0),
-            FAILURE_CLASS: class_of(reason or "deadline_passed"),
+            "dlt-exception-class": reason,
+            "dlt-exception-message": detail,
+            "dlt-attempts": str(ended.attempts[-1].number if ended.attempts else 0),
+            FAILURE_CLASS: class_of(reason),
             EVENT_ID: ended.event.event_id,
         }
         return DeadLetter(message.key.decode(), "" if work.unreadable else message.value.decode(), headers)
 
     def _headers(self, partition: int, offset: int, timestamp_ms: int) -> dict[str, str]:
         return {
-            "dlt-original-topic": self._original_topic,
+            "dlt-original-topic": self.topics.requests,
             "dlt-original-partition": str(partition),
             "dlt-original-offset": str(offset),
             "dlt-original-timestamp": str(timestamp_ms),
-            "dlt-original-consumer-group": self._group,
+            "dlt-original-consumer-group": self.group,
         }
 
 

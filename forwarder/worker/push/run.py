@@ -58,11 +58,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work, with_attempt
 from forwarder.tenancy.port import Account
 
-_ASKED_ABOUT_ONE: Final = {"find", "cancel"}
-_REFUSED_REQUEST: Final = "pms_refused_request"
-"""A bare 4xx. For a look-up or a cancellation it means that the PMS does not support it, and says nothing about its health."""
 _MAX_REMEMBERED: Final = 100_000
-_RESPONSES = {"confirmed", "rejected", "absent", "cancelled"}
 
 
 class PushContext(Struct, eq=False):
@@ -70,9 +66,7 @@ class PushContext(Struct, eq=False):
 
     `outcome`: of this push; None until it is over. `attempts`: the last ones, oldest first. `evidence`: of all pushes so far. Both
     are the row's until the push adds to them. `step`: the next one for open pushes; None if the account's PMS is not known.
-    `sent`: it may have been sent to the PMS. `error`: what ended it without an outcome: `LeaseLost`, or a bug.
-    `decision`: what to record. `on_released`: removes it from the account queue that holds it, if one does.
-    """
+    `sent`: it may have been sent to the PMS. `error`: what ended it without an outcome: `LeaseLost`, or a bug."""
 
     account: Account
     work: Work
@@ -87,8 +81,7 @@ class PushContext(Struct, eq=False):
     released: bool = False
 
     def __post_init__(self) -> None:
-        if not self.attempts:
-            self.attempts = self.work.attempts
+        self.attempts = self.attempts or self.work.attempts
         if self.evidence is NOTHING_SENT:
             self.evidence = self.work.evidence
 
@@ -140,16 +133,14 @@ class PushClock:
 
     A row is due by a wall clock, perhaps another host's. If that clock jumps, or two differ, an absence would be believed too
     early. So the time counts from when this worker saw the push end, or first saw the row: a worker that died during a push sent
-    its last byte before its lease ended, and so before any other worker saw the row.
-    """
+    its last byte before its lease ended, and so before any other worker saw the row."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[int, tuple[tuple[int, int], float]] = {}
 
     def seconds(self, work: Work) -> float:
-        last = work.takeovers, work.evidence.number
-        push, since = self._since.get(work.id, (None, 0.0))
+        last, (push, since) = (work.takeovers, work.evidence.number), self._since.get(work.id, (None, 0.0))
         return self._clock.monotonic() - (since if push == last else self._begin(work.id, last))
 
     def note(self, work: Work, evidence: Evidence) -> None:
@@ -162,16 +153,14 @@ class PushClock:
     def _begin(self, work_id: int, push: tuple[int, int]) -> float:
         self._since.pop(work_id, None)
         if len(self._since) >= _MAX_REMEMBERED:
-            # A forgotten row only waits once more.
-            del self._since[next(iter(self._since))]
+            del self._since[next(iter(self._since))]  # it only waits once more
         now = self._clock.monotonic()
         self._since[work_id] = push, now
         return now
 
 
 class Health(Enum):
-    """What a push showed about the PMS and the connection to it. `UNKNOWN`: the PMS was called, but the result says nothing about
-    its health. `NOT_ATTEMPTED`: it was not called."""
+    """What a push showed about the PMS. `UNKNOWN`: it was called, but the result says nothing. `NOT_ATTEMPTED`: it was not."""
 
     WELL = "well"
     FAILING = "failing"
@@ -181,32 +170,31 @@ class Health(Enum):
 
 @value(frozen=True, slots=True)
 class HealthSignal:
-    """The health of a PMS that a push showed, and the reason if it is failing."""
+    """What a push showed, and the reason if the PMS is failing."""
 
     health: Health
     reason: str = ""
 
 
 NOT_ATTEMPTED: Final = HealthSignal(Health.NOT_ATTEMPTED)
-_WELL: Final = HealthSignal(Health.WELL)
 
 
 def health_signal(push: PushContext) -> HealthSignal:
-    """The signal of the last attempt. A push that ended before the PMS was called, for instance by a rule's refusal or a card
-    that cannot be opened, counts as not attempted: otherwise a few foreign messages could open an account's breaker."""
+    """The signal of the last attempt. A push that ended before the PMS was called, as by a rule's refusal, counts as not attempted:
+    otherwise a few foreign messages could open an account's breaker."""
     if push.attempts[-1:] == push.work.attempts[-1:] or (last := push.attempts[-1]).action == "prepare":
         return NOT_ATTEMPTED
-    if last.outcome in _RESPONSES:
-        return _WELL
-    if last.reason in NOT_ABOUT_THE_PMS or (last.action in _ASKED_ABOUT_ONE and last.reason == _REFUSED_REQUEST):
+    if last.outcome in ("confirmed", "rejected", "absent", "cancelled"):
+        return HealthSignal(Health.WELL)
+    # A bare 4xx to a look-up or a cancellation means that the PMS does not support it.
+    unsupported = last.action in ("find", "cancel") and last.reason == "pms_refused_request"
+    if unsupported or last.reason in NOT_ABOUT_THE_PMS:
         return HealthSignal(Health.UNKNOWN)
     return HealthSignal(Health.FAILING, last.reason or "")
 
 
 def combined_signal(signals: Sequence[HealthSignal]) -> HealthSignal:
     """The signal of several rows in one request: well if the PMS answered one of them; else the first one that shows anything."""
-    if len(signals) == 1:
-        return signals[0]
     shown = [signal for signal in signals if signal.health is not Health.NOT_ATTEMPTED]
     well = [signal for signal in shown if signal.health is Health.WELL]
     return next(iter(well or shown), NOT_ATTEMPTED)
@@ -215,7 +203,6 @@ def combined_signal(signals: Sequence[HealthSignal]) -> HealthSignal:
 # --- the steps ---
 
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
-_ALIKE_AGAIN: Final = 600.0  # seconds until the next look-up if the PMS shows a similar booking
 
 
 async def ask(
@@ -254,8 +241,7 @@ def _pushes(kind: str, action: str, outcome: str) -> tuple[Counter, Histogram]:
 
 def sound(outcome: R, instead: Callable[[str, str], R]) -> R:
     """Validates `outcome`, which may come from a third-party adapter: returns it with fields of the right types, or
-    `instead(reason, detail)` if it is not an outcome. Converts a numeric id to text, and drops an invalid record. The recorder
-    bounds their sizes."""
+    `instead(reason, detail)` if it is not an outcome. Converts a numeric id to text, and drops an invalid record."""
     given: Any = outcome
     match given:
         case Confirmed(str(), Mapping()) | Deferred(str(), str(), None | int() | float()):
@@ -275,8 +261,7 @@ def sound(outcome: R, instead: Callable[[str, str], R]) -> R:
         case _:
             told = f"It returned {type(given).__name__}, which is no outcome, or lacks what it must have."
             return instead("adapter_failed", told)
-    put_right: R = given
-    return put_right
+    return given  # type: ignore[no-any-return]
 
 
 class PushRun(Struct, eq=False):
@@ -316,9 +301,8 @@ class PushRun(Struct, eq=False):
                 case NotMade():
                     return self._end(self._not_made(), evidence.settled(iso(self.clock.now())))
                 case LookUp() | Park(look=LookUp()) if not looked:
-                    looked = True
+                    looked, known = True, evidence.pms_id
                     await self.before_sending(push, self.facts.target)
-                    known = evidence.pms_id
                     booking = self.booking if known is None else replace(self.booking, pms_id=known)
                     found: LookupOutcome = await ask(push, self.clock, "find", self.pms.find(booking), Deferred)
                     if not isinstance(found, Absent):
@@ -359,12 +343,11 @@ class PushRun(Struct, eq=False):
     def _found(self, found: Confirmed | Deferred, evidence: Evidence) -> None:
         match found:
             case Confirmed(pms_id):
-                target = evidence.open[-1].to
-                self._end(found, evidence.found(pms_id, target, iso(self.clock.now())))
+                self._end(found, evidence.found(pms_id, evidence.open[-1].to, iso(self.clock.now())))
             case Deferred(reason) if reason == CANCELLED_IN_PMS and self.push.work.cancellation is not None:
                 self._end(Cancelled(), evidence.settled(iso(self.clock.now())))
-            case Deferred(reason, detail) if reason == LOOKS_ALIKE:  # for a person to look at
-                self._end(InDoubt(reason, detail), evidence, Park(reason, detail, LookUp(_ALIKE_AGAIN)))
+            case Deferred(reason, detail) if reason == LOOKS_ALIKE:  # for a person; looked up again in ten minutes
+                self._end(InDoubt(reason, detail), evidence, Park(reason, detail, LookUp(600.0)))
             case Deferred():
                 self._end(found, evidence)
 
@@ -389,10 +372,9 @@ def step_of(
 def after_create(outcome: Outcome, evidence: Evidence, facts: Facts, clock: Clock) -> tuple[Outcome, Evidence]:
     """The outcome of a create, and the evidence including it. A refusal that our own earlier push may have caused is a doubt."""
     after = evidence.after(outcome, facts.target, iso(clock.now()))
-    if isinstance(outcome, Rejected | Deferred) and after is not evidence:
-        if facts.target.reference:
-            no = outcome.problem.code if isinstance(outcome, Rejected) else outcome.detail
-            told = f"The PMS refused it, perhaps because of an earlier push of it: {no}"
-            return InDoubt("refused_in_doubt", told), after
+    if not isinstance(outcome, Rejected | Deferred) or after is evidence:
+        return outcome, after
+    if not facts.target.reference:
         return outcome, evidence  # the key rules out that the earlier push caused it
-    return outcome, after
+    no = outcome.problem.code if isinstance(outcome, Rejected) else outcome.detail
+    return InDoubt("refused_in_doubt", f"The PMS refused it, perhaps because of an earlier push of it: {no}"), after

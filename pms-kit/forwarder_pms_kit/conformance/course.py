@@ -21,7 +21,7 @@ from forwarder.store.submissions.port import Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.parts import WorkerSettings
-from forwarder.worker.push.pusher import facts_of
+from forwarder.worker.push.pipeline import facts_of
 from forwarder.worker.push.run import PushClock, PushContext, PushRun, step_of
 from forwarder_pms_kit.conformance.answers import WAITS
 from forwarder_pms_kit.conformance.habits import DAY, HABITS, Habit, HabitualTransport, shape_of

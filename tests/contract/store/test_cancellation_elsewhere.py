@@ -12,9 +12,9 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.codec import decode_cancellation, encode_cancellation
 from forwarder.topics.port import ConsumedMessage, Message, Topics
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.intake import CancellationIntake
+from forwarder.worker.intake import Intake
 from forwarder.worker.lease import Lease
-from forwarder.worker.parts import WorkerParts
+from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.push.run import NOT_ATTEMPTED, HealthSignal, PushContext
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import arrival
@@ -38,6 +38,7 @@ class _Parts:
     directory: Accounts = field(default_factory=Accounts)
     topics: Topics = field(default_factory=Topics)
     clock: ManualClock = field(default_factory=ManualClock)
+    settings: WorkerSettings = field(default_factory=WorkerSettings)
 
 
 class _Worker:
@@ -50,7 +51,7 @@ class _Worker:
         self.dispatcher = Dispatcher(self.parts.clock, self._push, max_held=100)
         self.dispatcher.partitions = frozenset({partition})
         self.lease = Lease(self.parts.recorder, self.parts.clock, 30.0)
-        self.cancellations = CancellationIntake(cast("WorkerParts", self.parts), self.dispatcher, self.lease)
+        self.intake = Intake(cast("WorkerParts", self.parts), self.dispatcher, self.lease, *cast("Any", (None,) * 2))
 
     async def _push(self, pushes: Sequence[PushContext]) -> HealthSignal:
         self.pushing += pushes
@@ -64,7 +65,7 @@ class _Worker:
 
     async def cancel(self, message: Message) -> None:
         consumed = ConsumedMessage(Topics().requests, self.partition, 0, 0, message)
-        await self.cancellations.ingest([(consumed, decode_cancellation(message))])
+        await self.intake.ingest_cancellations([(consumed, decode_cancellation(message))])
 
 
 @pytest.fixture

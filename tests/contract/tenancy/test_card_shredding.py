@@ -5,7 +5,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pydantic_core import to_json
@@ -27,6 +28,7 @@ from forwarder.tenancy.sql.secrets import AHEAD, HOUR, MARGIN, SealingKeys, load
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Log
 from forwarder.worker.cards import CardGone, CardKeeper, CardParts, CardVault, CodeGone
+from forwarder.worker.parts import WorkerParts, WorkerSettings
 from tests.support.log.messages import new_topic
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import final
@@ -49,8 +51,10 @@ class Site:
         self.sealing_keys, self.keys = SealingKeys(engine, keyring), CardKeys(engine)
         self.recorder = Recorder(engine)
         self.vault = CardVault(self.keys, self.sealing_keys, keyring)
-        self.parts = CardParts(self.keys, self.sealing_keys, keyring, self._refresh)
-        self.keeper = CardKeeper(self.parts, self.vault, log, topic, GROUP, self.clock)
+        cards = CardParts(self.keys, self.sealing_keys, keyring, self._refresh)
+        ports = {"log": log, "topics": SimpleNamespace(requests=topic), "settings": WorkerSettings(group=GROUP)}
+        self.parts = cast("WorkerParts", SimpleNamespace(cards=cards, clock=self.clock, **ports))
+        self.keeper = CardKeeper(self.parts, self.vault)
         self.ingress = CardSealer()
         self.sealed: dict[str, SealedCard] = {}
 
@@ -291,7 +295,7 @@ async def test_a_card_taken_in_without_its_secret_keeps_its_hours_key_until_it_i
         await lacking.open(waiting.submission, ACCOUNT)
     await site.recorder.record("w1", [final(ended)], [])
     await site.clock.advance((HOUR + MARGIN).total_seconds())
-    keeper = CardKeeper(site.parts, lacking, site.log, site.topic, GROUP, site.clock)
+    keeper = CardKeeper(site.parts, lacking)
     for _round in range(3):
         await keeper.keep_once()
     assert len(await site.keys.sealing_keys()) == 1  # neither destroyed nor given up

@@ -60,11 +60,11 @@ from forwarder.topics import outcomes as topics_outcomes
 from forwarder.topics.embedded.log import EmbeddedLog, EmbeddedWriter
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, LogGap, Message
-from forwarder.worker import due, intake
+from forwarder.worker import intake, service
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.dispatch.rate_budget import BorrowedTokens, Loans
+from forwarder.worker.dispatch.rate_loans import BorrowedTokens, Loans
 from forwarder.worker.outcome import recorder as publishing
-from forwarder.worker.push import pipeline, pusher
+from forwarder.worker.push import pipeline
 from forwarder.worker.service import Worker
 from tests.support.log.messages import ignore_partitions
 from tests.support.log.signers import TRUSTING
@@ -324,13 +324,13 @@ UNITS: Final = (
     Unit(Where.CONFLICTS, intake, "encode_conflict", _conflicting, counted=Where.INTAKE),
     Unit(Where.DEAD_LETTERS, EmbeddedWriter, "publish", _letters),
     Unit(Where.ADAPTER, Pms, "create", _tried),
-    Unit(Where.PUSH, pusher, "apply_rules", _tried),
+    Unit(Where.PUSH, pipeline, "apply_rules", _tried),
     Unit(Where.PUSH, pipeline, "decide", _tried),
     Unit(Where.INTENTS, Recorder, "mark_pushing", _intended, by_row=True),
     Unit(Where.CARD_KEYS, CardKeys, "take", _carded),
     Unit(Where.OUTCOMES, Recorder, "record", _in_doubt),
     Unit(Where.OUTBOX, publishing, "encode_result", _kept_in_outbox),
-    Unit(Where.DEADLINES, due, "decide", _ended),
+    Unit(Where.DEADLINES, service, "decide", _ended),
     Unit(Where.SWEEP, store_leases, "work_of", _resting),
 )
 

@@ -15,7 +15,7 @@ from forwarder.store.tables import reservations
 from forwarder.worker.lease import Lease, LeaseWatch
 from forwarder.worker.outcome import policy
 from forwarder.worker.push import run
-from forwarder.worker.push.pusher import Pusher
+from forwarder.worker.push.pipeline import Pusher
 from forwarder.worker.push.run import PushClock, PushContext
 from tests.stage.protocol.exploration.search import PMS, explore
 from tests.stage.protocol.exploration.world import FAULTS, Bound

@@ -23,10 +23,10 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import outbox, reservations
 from forwarder.topics.codec import subject
 from forwarder.topics.port import Message
-from forwarder.worker import due, intake
+from forwarder.worker import intake, service
 from forwarder.worker.outcome import policy
 from forwarder.worker.outcome import recorder as publishing
-from forwarder.worker.push import pipeline, pusher, run
+from forwarder.worker.push import pipeline, run
 from forwarder.worker.push.run import PushContext
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, TOPICS, Bench, Pms, cancellation, fresh, open_bench
 from tests.support.worker.works import NOW, account, work
@@ -130,7 +130,7 @@ async def test_a_cancellation(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_a_row_before_anything_is_sent(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    poison(monkeypatch, pusher, "apply_rules")
+    poison(monkeypatch, pipeline, "apply_rules")
     await bench.submit(*map(fresh, EVERY))
     async with bench.worker():
         await bench.rows("CONFIRMED", 9)
@@ -204,7 +204,7 @@ async def test_a_row_that_cannot_be_read_from_the_store(bench: Bench) -> None:
 
 async def test_a_row_whose_deadline_passed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended all the same."""
-    poison(monkeypatch, due, "decide")
+    poison(monkeypatch, service, "decide")
     bench.accounts.one = replace(bench.accounts.one, paused=True, deadline_seconds=1)
     await bench.submit(*map(fresh, EVERY))
     async with bench.worker():
@@ -381,7 +381,7 @@ async def test_where_no_push_can_be_prepared_none_is_given_up(bench: Bench, monk
         return LOOPS.failing() == ["push"]
 
     with monkeypatch.context() as patched:
-        patched.setattr(pusher, "apply_rules", broken)
+        patched.setattr(pipeline, "apply_rules", broken)
         patched.setattr(policy, "MAX_TRIES", 1)
         await bench.submit(*map(fresh, EVERY))
         async with bench.worker():

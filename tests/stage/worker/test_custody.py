@@ -207,7 +207,7 @@ async def test_what_waits_under_a_lease_is_withdrawn_where_a_push_notices_that_i
         await bench.submit(fresh(2), fresh(3))
         sent = await _row(bench, 1, lambda row: row.leased_by is not None)
         await _row(bench, 3, lambda row: row.leased_by is not None)
-        await take_over(recorder, worker.worker_id)
+        await take_over(recorder, worker.lease.worker_id)
         recorder.failovers += 1
         await bench.submit(fresh(4, account="other"))
         await _when(lambda: worker.holds().keys() == {sent.id})
@@ -225,7 +225,7 @@ async def test_a_row_that_the_store_has_for_a_worker_that_knows_nothing_of_it_is
         await bench.submit(fresh(1))
         await bench.rows("CONFIRMED", 1)
         waiting = Arrival(fresh(2), 0, SystemClock().now().replace(year=2100), held=True, target=TARGET.text)
-        await Recorder(bench.engine).ingest(worker.worker_id, [waiting], now=SystemClock().now())
+        await Recorder(bench.engine).ingest(worker.lease.worker_id, [waiting], now=SystemClock().now())
         row = await _row(bench, 2, lambda row: row.takeovers == 1)
     assert [push.to for push in read_evidence(row.evidence).open] == [TARGET]
 

@@ -125,7 +125,7 @@ async def test_what_an_unknown_account_submitted_stays_visibly_due(bench: Bench)
 async def test_a_bug_of_ours_costs_one_row_a_delay_and_is_not_lost(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from forwarder.worker.push import pusher as push
+    from forwarder.worker.push import pipeline as push
 
     def buggy(traits: Traits, submission: Submission, card: object, now: datetime) -> object:
         if submission.request_id.endswith("1"):

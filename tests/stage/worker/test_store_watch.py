@@ -54,7 +54,7 @@ class _Store:
 async def test_one_question_serves_all_pushes_that_wait_for_a_store_in_doubt() -> None:
     store, clock = _Store(), ManualClock()
     recorder = cast("Recorder", store)
-    watch = StoreWatch(recorder, Lease(recorder, clock, 30.0), clock, held=dict, lacking=None)
+    watch = StoreWatch(Lease(recorder, clock, 30.0), held=dict, lacking=None)
     assert await watch.sure()
     assert store.renewals == 0
     for there, asked in ((False, 1), (True, 2)):
@@ -72,7 +72,7 @@ async def test_a_push_that_waited_starts_although_the_clock_jumped_again_meanwhi
     store, clock = _Store(), ManualClock()
     store.there = True
     recorder = cast("Recorder", store)
-    watch = StoreWatch(recorder, Lease(recorder, clock, 30.0), clock, held=dict, lacking=None)
+    watch = StoreWatch(Lease(recorder, clock, 30.0), held=dict, lacking=None)
     clock.jump(3600)
     waiting = [asyncio.create_task(watch.sure()) for _ in range(5)]
     await settle()
@@ -89,7 +89,7 @@ async def test_a_row_that_is_given_back_while_the_store_is_read_was_not_lost(*, 
     store.answering.set()
     recorder = cast("Recorder", store)
     held = {number: work(number) for number in (1, 2)}
-    watch = StoreWatch(recorder, Lease(recorder, clock, 30.0), clock, held=lambda: dict(held), lacking=None)
+    watch = StoreWatch(Lease(recorder, clock, 30.0), held=lambda: dict(held), lacking=None)
     store.changes = 1
     store.reading = lambda: held.update({2: work(2)}) if claimed_again else held.pop(2)
     assert not await watch.sure()

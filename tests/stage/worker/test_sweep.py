@@ -10,9 +10,9 @@ from forwarder.store.engine import Engine, open_engine
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.due import Sweep
 from forwarder.worker.lease import Lease
 from forwarder.worker.parts import WorkerSettings
+from forwarder.worker.service import Sweep
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import arrivals, row, take_over
 from tests.support.worker.pushes import Pushes
@@ -41,7 +41,7 @@ class _Worker:
         self.lease = Lease(self.recorder, self.clock, 45.0)
         self.dispatcher.partitions = frozenset({0})
         parts = parts_of(self.recorder, _Accounts(), self.clock, WorkerSettings(sweep_seconds=0.0))
-        self._sweep = Sweep(parts, self.dispatcher, self.lease, self.dispatcher.holds)
+        self._sweep = Sweep(parts, self.dispatcher, self.lease, self.dispatcher.budget.works.keys)
 
     async def sweep(self) -> None:
         await self._sweep.all_accounts()

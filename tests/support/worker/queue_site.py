@@ -1,6 +1,7 @@
 """Account queues on a clock that is moved by hand, and one account whose pushes are answered by hand."""
 
 import itertools
+from dataclasses import replace
 from typing import Any, cast
 
 from forwarder.process.clock import Clock
@@ -47,10 +48,12 @@ class QueueSite:
         assert not self.pushes.under_way
 
 
-def parts_of(recorder: Recorder, directory: Directory, clock: Clock, settings: WorkerSettings) -> WorkerParts:
-    """Those of a worker that reads neither log nor PMS."""
+def parts_of(
+    recorder: Recorder, directory: Directory, clock: Clock, settings: WorkerSettings, **others: Any
+) -> WorkerParts:
+    """Those of a worker that reads neither log nor PMS, and `others`."""
     absent = cast("Any", None)
-    return WorkerParts(
+    parts = WorkerParts(
         log=absent,
         topics=Topics(),
         publisher=absent,
@@ -63,3 +66,4 @@ def parts_of(recorder: Recorder, directory: Directory, clock: Clock, settings: W
         signer=absent,
         cards=card_parts(),
     )
+    return replace(parts, **others)

@@ -1,6 +1,7 @@
 """A PMS that answers by script, and a pusher that pushes to it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 from forwarder.pms.port import UNPACED, AccountConnection, Capabilities, Limits, UnknownKind
@@ -11,8 +12,8 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Work
 from forwarder.tenancy.port import Account, CannotOpen, NotBound
 from forwarder.worker.cards import CardGone, CardVault, CodeGone
-from forwarder.worker.parts import WorkerSettings
-from forwarder.worker.push.pusher import MaySend, Pusher
+from forwarder.worker.parts import WorkerParts, WorkerSettings
+from forwarder.worker.push.pipeline import Pusher
 from forwarder.worker.push.run import PushContext
 from tests.support.memory.clock import ManualClock
 
@@ -117,12 +118,12 @@ async def push_by(pusher: Pusher, to: Account, row: Work) -> PushContext:
 def pusher_to(
     pms: ScriptedPms,
     *,
-    may_send: MaySend = lambda _: True,
+    may_send: Callable[[Work], bool] = lambda _: True,
     intents: list[int] | None = None,
     cards: CardsInTheClear | None = None,
     settings: WorkerSettings | None = None,
     clock: ManualClock | None = None,
-    is_cancelled: MaySend = lambda _: False,
+    is_cancelled: Callable[[Work], bool] = lambda _: False,
 ) -> Pusher:
     """`intents`: where the ids go of the rows that are marked before they are pushed. `settings`: by default the PMS
     shows at once what it made, and nothing is waited for."""
@@ -135,13 +136,11 @@ def pusher_to(
     async def sure() -> bool:
         return True
 
+    settings = settings or WorkerSettings(push_seconds=0.0, settles_seconds=0.0)
+    ports = {"pms": pms, "unsealer": _Vault(), "clock": clock or ManualClock(), "settings": settings}
     return Pusher(
-        pms,
-        _Vault(),
-        clock or ManualClock(),
+        cast("WorkerParts", SimpleNamespace(**ports, credential_key=b"")),
         cast("CardVault", cards or CardsInTheClear()),
-        settings or WorkerSettings(push_seconds=0.0, settles_seconds=0.0),
-        b"",
         may_send=may_send,
         intend=intend,
         sure=sure,

@@ -13,11 +13,10 @@ from unittest import mock
 from forwarder.pms.port import Capabilities
 from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 from forwarder.store.submissions.port import Ended, Heartbeat, Postponed, Work
-from forwarder.store.submissions.recorder import Recorder
 from forwarder.worker.lease import Lease, LeaseWatch
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.recorder import OutcomeRecorder
-from forwarder.worker.parts import WorkerSettings
+from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.run import PushClock, PushContext, too_late
 from tests.stage.protocol.exploration.rows import run
@@ -162,12 +161,10 @@ class Pushes:
         if lost_after == -1:
             clock.age(LEASE)
         pipeline = PushPipeline(
+            cast("WorkerParts", SimpleNamespace(clock=clock, recorder=_NoSuspects(), settings=self._settings)),
             pusher,
             cast("OutcomeRecorder", outcomes),
             lease,
-            clock,
-            cast("Recorder", _NoSuspects()),
-            push_seconds=PUSH,
         )
         running = cast("Coroutine[Any, Any, Any]", pipeline.run([PushContext(ACCOUNT, work)]))
         try:

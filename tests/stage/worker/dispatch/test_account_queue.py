@@ -235,7 +235,7 @@ async def test_closing_a_queue_does_not_renew_its_budget() -> None:
     await settle()
     await pms.answer()
     dispatcher.close_if_idle(slow.id)
-    assert not dispatcher.accounts()
+    assert not dispatcher.queues
     dispatcher.offer(slow, [work(2)])
     await settle()
     assert pms.started == [1]

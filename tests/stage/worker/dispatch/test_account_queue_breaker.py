@@ -131,7 +131,7 @@ async def test_it_stays_open_when_the_queue_closes() -> None:
     site = _site()
     await site.open_breaker()
     site.dispatcher.close_if_idle(site.account.id)
-    assert not site.dispatcher.accounts()
+    assert not site.dispatcher.queues
     await site.offer(2)
     assert len(site.pushes.started) == TEN
     await site.clock.advance(1.0)

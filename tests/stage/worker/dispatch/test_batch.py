@@ -14,8 +14,6 @@ from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import NotedCancellation, Work
 from forwarder.worker.dispatch.dispatcher import Dispatcher, take_together
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.push.pipeline import push_together
-from forwarder.worker.push.pusher import MaySend
 from forwarder.worker.push.run import NOT_ATTEMPTED, Health, HealthSignal, LeaseLost, PushContext, combined_signal
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
@@ -186,9 +184,11 @@ class _ManyPms(ScriptedPms):
         return self.answers
 
 
-async def push(pms: _ManyPms, works: Sequence[Work], *, may_send: MaySend = lambda _: True) -> list[PushContext]:
+async def push(
+    pms: _ManyPms, works: Sequence[Work], *, may_send: Callable[[Work], bool] = lambda _: True
+) -> list[PushContext]:
     pushes = [PushContext(account(), row) for row in works]
-    await push_together(pusher_to(pms, may_send=may_send), ManualClock(), pushes)
+    await pusher_to(pms, may_send=may_send).push_together(pushes)
     return pushes
 
 
@@ -278,7 +278,7 @@ async def test_a_bug_of_ours_costs_one_row(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(pusher, "prepare", buggy)
     first, second = PushContext(account(), work(1)), PushContext(account(), work(2))
-    await push_together(pusher, ManualClock(), [first, second])
+    await pusher.push_together([first, second])
     assert isinstance(first.error, KeyError)
     assert second.outcome == Confirmed("2")
 

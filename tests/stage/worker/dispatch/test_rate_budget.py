@@ -12,8 +12,7 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Limit, Limits
 from forwarder.process.shares import TokenBucket
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.dispatch.rate_budget import Budgets, RateBudget
-from forwarder.worker.dispatch.throttle import Throttles
+from forwarder.worker.dispatch.throttle import Budgets, RateBudget, Throttles
 from forwarder.worker.push.run import NOT_ATTEMPTED
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle

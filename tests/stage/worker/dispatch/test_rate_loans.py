@@ -17,7 +17,7 @@ from forwarder.process.loops import cancel_all, forever
 from forwarder.process.shares import LAPSE_SECONDS, Loan, LoanRequest, SharedBucket, decide
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.dispatch.rate_budget import Loans
+from forwarder.worker.dispatch.rate_loans import Loans
 from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.push.run import Health, HealthSignal, PushContext
 from tests.support.memory.clock import ManualClock, settle

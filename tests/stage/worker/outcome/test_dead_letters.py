@@ -53,7 +53,7 @@ def test_a_failure_goes_out_as_it_came_in_without_its_card_and_why() -> None:
         "dlt-failure-class": "unavailable",
         "dlt-event-id": f"{ROW.submission.request_id}.3",
     }
-    assert LETTERS.topic == "staging.reservations.requests-dlt"
+    assert LETTERS.topics.dead_letters == "staging.reservations.requests-dlt"
 
 
 @pytest.mark.parametrize("last", ["deadline_passed", "not_made"])

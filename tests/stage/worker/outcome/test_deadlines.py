@@ -18,10 +18,10 @@ from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.topics.codec import EVENT_ID, header, subject
 from forwarder.topics.port import Message, Topics
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.due import DeadlineKeeper
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.recorder import DeadLetterWriter, OutboxPublisher, OutcomeRecorder
+from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
+from forwarder.worker.service import DeadlineKeeper
 from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
@@ -62,12 +62,10 @@ class _Worker:
         self.pushes = Pushes()
         self.dispatcher = Dispatcher(self.clock, self.pushes.run, max_held=1000)
         self.lease = Lease(self.recorder, self.clock, 7 * 24 * 3600.0)
-        self.publisher = OutboxPublisher(self.recorder, self.log, SIGNER, TOPICS, self.clock, SETTINGS)
-        letters = DeadLetterWriter(TOPICS, "workers")
-        outcomes = OutcomeRecorder(
-            self.recorder, self.publisher, letters, self.lease, self.clock, SETTINGS, memory_vault()
-        )
-        parts = parts_of(self.recorder, self.accounts, self.clock, SETTINGS)
+        others = {"publisher": self.log, "signer": SIGNER, "topics": TOPICS}
+        parts = parts_of(self.recorder, self.accounts, self.clock, SETTINGS, **others)
+        self.publisher = OutboxPublisher(parts)
+        outcomes = OutcomeRecorder(parts, self.publisher, self.lease, memory_vault())
         self.sure = True
         self._deadlines = DeadlineKeeper(parts, self.dispatcher, self.lease, outcomes, self._sure)
 

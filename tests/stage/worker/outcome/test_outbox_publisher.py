@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock
 from tests.support.memory.log import MemoryLog
 from tests.support.store.stored import arrivals, final, lease, unpublished
+from tests.support.worker.queue_site import parts_of
 from tests.support.worker.works import NOW
 
 RESULTS = Topics().results
@@ -61,7 +63,8 @@ def publisher_of(
     recorder: Recorder, log: MemoryLog, public_url: str = "", clock: Clock | None = None
 ) -> OutboxPublisher:
     settings = WorkerSettings(public_url=public_url)
-    return OutboxPublisher(recorder, log, SIGNER, Topics(), clock or SystemClock(), settings)
+    ports = {"publisher": log, "signer": SIGNER, "topics": Topics()}
+    return OutboxPublisher(parts_of(recorder, cast("Any", None), clock or SystemClock(), settings, **ports))
 
 
 async def recorded(recorder: Recorder, count: int) -> list[OutboxEvent]:

@@ -30,13 +30,14 @@ from forwarder.store.submissions.recorder import Recorder
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.outcome.recorder import DeadLetterWriter, OutboxPublisher, OutcomeRecorder
+from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push.run import PushContext
 from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
 from tests.support.worker.cards import MemoryCardKeys, memory_vault
+from tests.support.worker.queue_site import parts_of
 from tests.support.worker.works import NOW, account, work
 
 
@@ -74,9 +75,9 @@ class _Site:
         self.clock = clock
         recorder, settings = cast("Recorder", self.store), WorkerSettings(pause_seconds=0.0)
         self.lease = Lease(recorder, clock, 30.0)
-        publisher = OutboxPublisher(recorder, MemoryLog(clock), SIGNER, topics, clock, settings)
-        letters = DeadLetterWriter(topics, "workers")
-        self.outcomes = OutcomeRecorder(recorder, publisher, letters, self.lease, clock, settings, memory_vault(keys))
+        others = {"publisher": MemoryLog(clock), "signer": SIGNER, "topics": topics}
+        parts = parts_of(recorder, cast("Any", None), clock, settings, **others)
+        self.outcomes = OutcomeRecorder(parts, OutboxPublisher(parts), self.lease, memory_vault(keys))
         self.released: list[int] = []
 
     def pushed(self, number: int, *outcomes: Outcome) -> PushContext:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -13,14 +14,13 @@ from forwarder.process.loops import cancel_all
 from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status, describe
 from forwarder.store.submissions.port import Attempt, Ended, Postponed, StoreUnavailable, Work
-from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.policy import MAX_TRIES, after_fault
 from forwarder.worker.outcome.recorder import OutcomeRecorder
+from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.push import pipeline
-from forwarder.worker.push.pipeline import PushPipeline
-from forwarder.worker.push.pusher import Pusher
+from forwarder.worker.push.pipeline import Pusher, PushPipeline
 from forwarder.worker.push.run import (
     NOT_ATTEMPTED,
     Health,
@@ -98,12 +98,10 @@ class _Worker:
     async def run(self, *, row: Work = WORK) -> HealthSignal:
         """What the queue is told. The row is released when what is recorded of it is, and not before."""
         pipeline = PushPipeline(
+            cast("WorkerParts", SimpleNamespace(clock=ManualClock(), recorder=self, settings=WorkerSettings())),
             cast("Pusher", self),
             cast("OutcomeRecorder", self),
             cast("Lease", self),
-            ManualClock(),
-            cast("Recorder", self),
-            push_seconds=30.0,
         )
         signal = await pipeline.run([PushContext(account(), row, lambda work: self.released.append(work.id))])
         assert bool(self.released) is not bool(self.enqueued)
