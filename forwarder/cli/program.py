@@ -35,7 +35,7 @@ console cli.run.serve:console
   Serve the operators' console, /console: watch and repair the deployment in a browser.
 simulate cli.run.serve:simulate
   Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.
-listen operate.listen:listen
+listen operate.results:listen
   Post result events to a program on your machine, signed as webhooks are, and print its responses; until Ctrl-C.
 scan operate.scan:scan
   Scan all stored data for card data: all tables of the database, all topics.

@@ -12,10 +12,10 @@ import signal
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -41,22 +41,29 @@ def commands(**by_name: Callable[..., Any]) -> Mapping[str, Callable[..., Any]]:
 
 
 def runnable(command: Callable[..., Any]) -> Callable[..., None]:
-    """`command` for typer: each dataclass parameter, a group of options, is replaced by its fields; a coroutine is run to its end;
-    with `--json` where it returns `Shown`. The docstrings of a command and of a group end with the help of options, `name: help`
-    a line; an option without other details is a plain parameter, and a flag if it is a bool."""
+    """`command` for typer: each dataclass parameter, a group of options, is replaced by its fields; each that is annotated with
+    what opens it, such as `Deployment`, is opened; a coroutine is run to its end; with `--json` where it returns `Shown`. The
+    docstrings of a command and of a group end with the help of options, `name: help` a line; an option without other details is
+    a plain parameter, and a flag if it is a bool."""
     signature = inspect.signature(command)
     groups: dict[str, Any] = {
         n: each.annotation for n, each in signature.parameters.items() if is_dataclass(each.annotation)
     }
+    details = {name: getattr(own.annotation, "__metadata__", [None])[0] for name, own in signature.parameters.items()}
+    openers = {name: each for name, each in details.items() if callable(each)}
     shows = signature.return_annotation is Shown
+
+    async def opened(given: dict[str, Any]) -> Any:
+        async with AsyncExitStack() as stack:
+            given |= {name: await stack.enter_async_context(opener()) for name, opener in openers.items()}
+            return await command(**given)
 
     @wraps(command)
     def run(**given: Any) -> None:
         as_json = shows and given.pop("as_json")
         for name, group in groups.items():
             given[name] = group(**{each.name: given.pop(each.name) for each in fields(group) if each.init})
-        result = command(**given)
-        shown = asyncio.run(result) if inspect.iscoroutine(result) else result
+        shown = asyncio.run(opened(given)) if inspect.iscoroutinefunction(command) else command(**given)
         if shows:
             try:
                 shown.show(as_json=as_json)
@@ -69,6 +76,7 @@ def runnable(command: Callable[..., Any]) -> Callable[..., None]:
     named = {
         each.name: each
         for name, own in signature.parameters.items()
+        if name not in openers
         for each in (inspect.signature(groups[name]).parameters.values() if name in groups else [own])
     }
     about, helps = _described(command, named)
@@ -120,6 +128,10 @@ async def open_deployment(*, any_secret: bool = False, creates: bool = False) ->
     with acting_as(Actor.operator()):
         async with open_backend(settings, any_secret=any_secret) as backend:
             yield backend
+
+
+Deployment = Annotated[Backend, open_deployment]
+WithAnySecret = Annotated[Backend, partial(open_deployment, any_secret=True)]
 
 
 @asynccontextmanager
@@ -185,23 +197,17 @@ def stop_on_signal() -> Iterator[asyncio.Event]:
         leave()
 
 
-_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
 def moment(text: str, option: str, now: datetime | None = None) -> datetime:
     """The time that `text` means at `now`; UTC if it has no zone. Raises `WrongUsage`, which names `option`."""
-    age = _AGE.fullmatch(text.strip())
+    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
     try:
-        if age is not None:
-            return (now or SystemClock().now()) - timedelta(**{_UNITS[age[2]]: float(age[1])})
+        if age := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip()):
+            return (now or SystemClock().now()) - timedelta(**{units[age[2]]: float(age[1])})
         written = datetime.fromisoformat(text.strip())
         return (written if written.tzinfo else written.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise WrongUsage(
-            f"{option} must be a time, such as 2027-01-31T12:00:00Z, or an age, such as 90s, 30m, 2h, 7d or 1w; "
-            f"it is {text!r}."
-        ) from None
+        valid = "a time, such as 2027-01-31T12:00:00Z, or an age, such as 90s, 30m, 2h, 7d or 1w"
+        raise WrongUsage(f"{option} must be {valid}; it is {text!r}.") from None
 
 
 def moment_if_given(text: str | None, option: str) -> datetime | None:

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from functools import cache
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import Annotated, Any, Final
@@ -20,7 +19,7 @@ from urllib.parse import unquote
 
 from typer import Argument, Option
 
-from forwarder.operate.command import commands, open_deployment, require_known
+from forwarder.operate.command import Deployment, commands, open_deployment, require_known
 from forwarder.operate.output import Block, Shown, Table, WrongUsage, picked, progress
 from forwarder.operate.scan import texts_in
 from forwarder.oversight.audit import Audit
@@ -32,9 +31,6 @@ from forwarder.store.retention import ErasureState, GuestRecord, GuestStore, Par
 from forwarder.tenancy.port import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicy
 from forwarder.topics.codec import Undecodable, decode_data
 from forwarder.topics.port import Log, Topics, read_to_end
-
-_PHONE: Final = re.compile(r"\+?\d[\d\s().\-/]{4,}\d")
-_BETWEEN_PHONES: Final = re.compile(r"\s/\s|\s-\s|\s\s|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +52,15 @@ class GuestQuery:
     def is_in(self, value: Any) -> bool:
         """Whether any text in `value` (JSON) names the guest."""
         if self.email is not None:
-            wanted = _address(self.email)
-            return any(wanted.search(_comparable(text)) is not None for text in texts_in(value))
+            # This address, and not one that ends or begins with it.
+            before, after = r"(?<!\w)(?<!\w[.+%&'-])", r"(?!\w|@|[.-]\w)"
+            wanted = f"{before}{re.escape(_comparable(self.email.strip()))}{after}"
+            return any(re.search(wanted, _comparable(text)) is not None for text in texts_in(value))
         if self.phone is not None:
             number = digits_of(self.phone)
-            runs = (run for text in texts_in(value) for run in _PHONE.findall(text))
-            return any(number in map(digits_of, (run, *_BETWEEN_PHONES.split(run))) for run in runs)
+            runs = (run for text in texts_in(value) for run in re.findall(r"\+?\d[\d\s().\-/]{4,}\d", text))
+            return any(number in map(digits_of, (run, *re.split(r"\s/\s|\s-\s|\s\s|\n", run))) for run in runs)
         return False
-
-
-@cache
-def _address(email: str) -> re.Pattern[str]:
-    """Finds this address, and not one that ends or begins with it."""
-    before, after = r"(?<!\w)(?<!\w[.+%&'-])", r"(?!\w|@|[.-]\w)"
-    return re.compile(f"{before}{re.escape(_comparable(email.strip()))}{after}")
 
 
 def _comparable(text: str) -> str:
@@ -89,10 +80,11 @@ class TopicRemains:
 
     def in_words(self) -> str:
         letters = f" {self.letters} dead letters about this guest are on it." if self.letters else ""
-        if self.gone_by is None:
-            return f"{self.topic}: without end, as its retention is set.{letters}"
-        gone_by = f"so its present messages are gone by {iso(self.gone_by)}"
-        return f"{self.topic}: {self.retention_days:g} days for each message, {gone_by}.{letters}"
+        kept = "without end, as its retention is set"
+        if self.gone_by is not None:
+            gone_by = iso(self.gone_by)
+            kept = f"{self.retention_days:g} days for each message, so its present messages are gone by {gone_by}"
+        return f"{self.topic}: {kept}.{letters}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,34 +118,27 @@ class Guests:
             records = [record for record in named if query.workspace_id in {None, record.workspace_id}]
         else:
             records, after = [], 0
-            while True:
-                page, last = await self.store.page(after=after, limit=500, workspace_id=query.workspace_id)
-                records += [record for record in page if query.is_in([record.request, record.record, *record.others])]
-                if last is None:
-                    break
+            last: int | None = 0
+            while last is not None:
                 on_more(last - after)
                 after = last
+                page, last = await self.store.page(after=after, limit=500, workspace_id=query.workspace_id)
+                records += [record for record in page if query.is_in([record.request, record.record, *record.others])]
         deliveries = {each.request_id: await self.store.deliveries(each.request_id) for each in records}
         parked = await self.store.parked_reasons()
         accounts = await self.accounts() if parked and query.workspace_id is not None else {}
-        parked = [
-            each
-            for each in parked
-            if (each.request_id == query.request_id or query.is_in(each.reason))
-            and query.workspace_id in {None, accounts.get(live_account_id(each.account_id))}
-        ]
+        of = query.workspace_id
+        parked = [each for each in parked if of in {None, accounts.get(live_account_id(each.account_id))}]
+        parked = [each for each in parked if each.request_id == query.request_id or query.is_in(each.reason)]
         return Found(records, deliveries, parked, await self._remains(query, deliveries))
 
     async def erase(self, query: GuestQuery, found: Found) -> tuple[Sequence[str], Sequence[GuestRecord]]:
         """Erases the erasable ones of `found`; returns their request ids, and all submissions of `found` as they are now. Each
         transaction has an audit entry with the request ids and without the guest."""
         erased: list[str] = []
-        ready = [
-            each
-            for each in found.records
-            if each.standing is ErasureState.ERASABLE
-            or (each.standing is ErasureState.ERASED and found.deliveries[each.request_id])
-        ]
+        ready = [each for each in found.records if each.standing is ErasureState.ERASABLE]
+        again = [each for each in found.records if each.standing is ErasureState.ERASED]
+        ready += [each for each in again if found.deliveries[each.request_id]]
         of_workspace_id = attrgetter("workspace_id")
         for workspace_id, records in groupby(sorted(ready, key=of_workspace_id), key=of_workspace_id):
             while some := [*islice(records, 25)]:
@@ -182,10 +167,10 @@ class Guests:
             for topic in self.topics.all():
                 if topic in existing:
                     retention = await admin.retention(topic)
+                    counted = letters if topic == self.topics.dead_letters else None
                     days, gone_by = None, None
                     if retention is not None:
                         days, gone_by = retention / timedelta(days=1), self.clock.now() + retention
-                    counted = letters if topic == self.topics.dead_letters else None
                     remains.append(TopicRemains(topic, days, gone_by, counted))
         return remains
 
@@ -231,11 +216,11 @@ async def erase(
     if parked:
         text.append(f"Found in the reason of a cancellation whose submission never arrived: {', '.join(parked)}.")
     ready = sum(record.standing is ErasureState.ERASABLE for record in found.records) + len(parked)
-    done = (
-        f"{len(erased)} erased. They are still recognised, and not booked again." if erased else "Nothing was erased."
-    )
-    would = f"{ready} would be erased; --yes erases." if ready else "There is nothing to erase."
-    text.append(done if yes else would)
+    if yes:
+        done = "They are still recognised, and not booked again."
+        text.append(f"{len(erased)} erased. {done}" if erased else "Nothing was erased.")
+    else:
+        text.append(f"{ready} would be erased; --yes erases." if ready else "There is nothing to erase.")
     if found.remains:
         text.append("\nMessages on topics cannot be changed, and still contain the data:")
     text += [f"  {each.in_words()}" for each in found.remains]
@@ -254,53 +239,45 @@ MIN_DAYS: Final = 30
 """Submissions that finished less than this many days ago are kept: callers, webhooks and consumers still query them."""
 
 
-class TooRecent(WrongUsage):
-    """Submissions of that day are still needed. The message gives the latest day that is allowed."""
-
-
+@dataclass(frozen=True, slots=True)
 class Purge:
     """Deletes submissions that finished before a day, in UTC: confirmed ones finish when the guest leaves, others with their
     outcome. Never deletes pending, in-doubt or being-cancelled ones, however old. Raises `StoreUnavailable`."""
 
-    def __init__(self, store: Purger, audit: Audit, clock: Clock) -> None:
-        self._store = store
-        self._audit = audit
-        self._clock = clock
+    store: Purger
+    audit: Audit
+    clock: Clock
 
     async def count(self, before: date, workspace_id: str | None) -> int:
-        """How many would be deleted now. Raises `TooRecent`."""
-        latest = self._clock.now().date() - timedelta(days=MIN_DAYS)
+        """How many would be deleted now. Raises `WrongUsage` for a day whose submissions are still needed."""
+        latest = self.clock.now().date() - timedelta(days=MIN_DAYS)
         if before > latest:
-            kept = f"submissions are kept for {MIN_DAYS} days"
-            raise TooRecent(f"--before {before} is too recent: {kept}. {latest} is the latest.")
-        return await self._store.count(before, workspace_id)
+            kept = f"submissions are kept for {MIN_DAYS} days. {latest} is the latest."
+            raise WrongUsage(f"--before {before} is too recent: {kept}")
+        return await self.store.count(before, workspace_id)
 
     async def run(self, before: date, workspace_id: str | None, on_more: Callable[[int], None]) -> int:
         """Deletes them and returns how many. Calls `on_more` with the size of each batch. Can be interrupted and run again."""
-        deleted, after = 0, 0
-        async with self._audit.request(
-            "submissions.purge", workspace=workspace_id, finished_before=before.isoformat()
-        ) as operation:
-            await self._store.mark(before, now=self._clock.now())
+        deleted, after, day = 0, 0, before.isoformat()
+        async with self.audit.request("submissions.purge", workspace=workspace_id, finished_before=day) as operation:
+            await self.store.mark(before, now=self.clock.now())
             while True:
-                last, some = await self._store.delete_some(before, workspace_id, after=after, limit=500)
+                last, some = await self.store.delete_some(before, workspace_id, after=after, limit=500)
                 if last is None:
                     break
                 after, deleted = last, deleted + some
                 on_more(some)
-            await self._store.forget_repeats()
+            await self.store.forget_repeats()
             operation.details["deleted"] = deleted
-            await self._audit.note(operation, AuditResult.DONE)
+            await self.audit.note(operation, AuditResult.DONE)
         return deleted
 
 
 _FOR_EVER = "forever"
-_RETENTION_COLUMNS = ("workspace", "reservations", "deliveries", "deadLetters")
-_Workspace = Annotated[str, Argument(metavar="WORKSPACE", help="The workspace.")]
 
 
 async def set_retention(
-    workspace: _Workspace,
+    workspace: Annotated[str, Argument(metavar="WORKSPACE", help="The workspace.")],
     reservations: Annotated[str | None, Option(metavar="DAYS")] = None,
     deliveries: Annotated[int | None, Option(min=0, max=MAX_DELIVERY_DAYS, metavar="DAYS")] = None,
     dead_letters: Annotated[str | None, Option(metavar="DAYS")] = None,
@@ -326,13 +303,13 @@ async def set_retention(
 
 
 async def show_retention(
+    backend: Deployment,
     workspace: Annotated[str | None, Argument(metavar="WORKSPACE", help="The workspace. By default all.")] = None,
 ) -> Shown:
     """Show the number of days after which guests' data is removed."""
-    async with open_deployment() as backend:
-        rows = [_policy_row(policy) for policy in await backend.tenancy.policies(workspace)]
+    rows = [_policy_row(policy) for policy in await backend.tenancy.policies(workspace)]
     shown = [{name: _FOR_EVER if days is None else days for name, days in row.items()} for row in rows]
-    return Shown(rows, Table(shown, _RETENTION_COLUMNS))
+    return Shown(rows, Table(shown, ("workspace", "reservations", "deliveries", "deadLetters")))
 
 
 def _days_of(option: str, text: str) -> int | None:

@@ -26,8 +26,6 @@ from forwarder.process.printable import OBEYED, printable
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of a table.")]
 
-_UNBOUNDED = 1000  # columns whose values people copy: a terminal wraps them instead of truncating
-
 
 class Failed(Exception):
     """The command failed. The message is for the person who ran it."""
@@ -95,10 +93,8 @@ class Shown:
         """Raises `Failed`."""
         if as_json:
             show_json(self.value)
-        elif isinstance(self.text, Block):
-            show(self.text)
         else:
-            show(*self.text)
+            show(*([self.text] if isinstance(self.text, Block) else self.text))
         for each in self.notes:
             note(each)
         if self.failed is not None:
@@ -122,6 +118,11 @@ def fields_of(row: Any) -> Grid:
         nested = isinstance(each, dict) or (isinstance(each, list) and any(isinstance(one, dict) for one in each))
         rows.append((name, json.dumps(each, ensure_ascii=False, default=str) if nested else _text(each)))
     return Grid(rows)
+
+
+def of_one(row: Any) -> Shown:
+    """One object, as a JSON object or with a line for each field."""
+    return Shown(row, fields_of(row))
 
 
 def show(*blocks: Block) -> None:
@@ -214,4 +215,5 @@ def console() -> Console:
 
 
 def _unbounded() -> Console:
-    return Console(markup=False, emoji=False, soft_wrap=True, width=_UNBOUNDED)
+    # People copy these values: a terminal wraps them instead of truncating.
+    return Console(markup=False, emoji=False, soft_wrap=True, width=1000)

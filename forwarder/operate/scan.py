@@ -5,7 +5,7 @@ Reports where a hit is, never its value. Holds one batch in memory at a time.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -66,10 +66,8 @@ def cards_in(text: str) -> Collection[str]:
     """Finds card numbers and security codes: in the texts and whole numbers of a JSON document, or in a plain text."""
     parts = [text]
     if text.startswith(("{", "[", '"')):
-        try:
-            parts = list(texts_in(from_json(text)))
-        except ValueError:
-            parts = [text]
+        with suppress(ValueError):
+            parts = [*texts_in(from_json(text))]
     return {found.what for part in parts if may_hold(part) for found in find(part)}
 
 
@@ -99,8 +97,7 @@ def scan_file(path: Path, look: Look, progress: Scanned) -> None:
 def _pieces(consumed: ConsumedMessage) -> Iterator[StoredText]:
     message, key = consumed.message, f"{consumed.partition}:{consumed.offset}"
     headers = ((f"header {name}", each) for name, each in message.headers)
-    parts = (("key", message.key), ("value", message.value), *headers)
-    for part, content in parts:
+    for part, content in (("key", message.key), ("value", message.value), *headers):
         if content:
             yield StoredText(mask(part), key, content.decode("utf-8", "replace"))
 
@@ -110,9 +107,7 @@ def texts_in(value: Any) -> Iterator[str]:
     match value:
         case str():
             yield value
-        case bool() | float() | None:
-            return
-        case int():
+        case int() if not isinstance(value, bool):
             yield str(value)
         case dict():
             for name, part in value.items():
@@ -124,10 +119,8 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 async def scan(
-    paths: Annotated[
-        list[Path] | None, Argument(metavar="[PATH]...", help="Files and directories to look through as well.")
-    ] = None,
-    pan: Annotated[bool, Option("--pan", help="Look for card numbers and security codes.")] = False,
+    paths: Annotated[list[Path] | None, Argument(metavar="[PATH]...")] = None,
+    pan: bool = False,
     values_file: Annotated[Path | None, Option(metavar="PATH")] = None,
     only: Annotated[list[str] | None, Option(metavar="NAME", help="Only this table or topic; repeatable.")] = None,
     as_json: AsJson = False,
@@ -137,6 +130,8 @@ async def scan(
     Shows the place of each hit (table, column, key; topic, part, partition:offset), never its value. Exits 1 if there is a hit,
     130 if Ctrl-C interrupted it; then it shows the result so far.
 
+    paths: Files and directories to look through as well.
+    pan: Look for card numbers and security codes.
     values_file: Look for the values in this file, one a line; - reads them from standard input."""
     looks: list[Look] = [cards_in] if pan else []
     if values_file is not None:

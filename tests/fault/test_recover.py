@@ -19,6 +19,7 @@ from sqlalchemy import func, select
 
 from forwarder.operate.deployment import topic_copy
 from forwarder.operate.deployment.recovery import LeasesInForce, Recovery
+from forwarder.operate.output import Failed
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import (
     CancellationRequest,
@@ -522,7 +523,7 @@ def test_a_full_temporary_directory_is_said_and_leaves_the_store_as_it_is(
         before = await loss.rows()
         monkeypatch.setattr(topic_copy, "_SCHEMA", "PRAGMA max_page_count = 9;" + topic_copy._SCHEMA)  # noqa: SLF001
         async with loss.house.recovery(loss.engine) as recovery:
-            with pytest.raises(topic_copy.NoRoom, match=r"disk is full\. Set TMPDIR"):
+            with pytest.raises(Failed, match=r"disk is full\. Set TMPDIR"):
                 await recovery.run()
             monkeypatch.undo()
             assert await loss.rows() == before

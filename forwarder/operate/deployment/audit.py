@@ -54,8 +54,7 @@ async def list_entries(
             await require_known(backend, workspace=workspace)
         keys = await backend.tenancy.keys() if any(each.actor_kind == "key" for each in found) else ()
     names = {each.key.id: each.key.name for each in keys}
-    rows: list[dict[str, Any]] = []
-    shown: list[dict[str, Any]] = []
+    rows, shown = [], []
     for entry in found[:limit]:
         about, name = picked(entry, _FIELDS), names.get(entry.actor)
         rows.append(about | {"keyName": name, "details": from_json(entry.details)})

@@ -93,9 +93,9 @@ class Finding:
 def findings_of(status: "DeploymentStatus") -> Sequence[Finding]:
     """What is wrong, most urgent first, then in the order of the list."""
     seen: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for name, case in chain(*(see(status) for see in (_processes, _log, _losses, _store, _endpoints, _accounts))):
+    for name, case in chain(*(see(status) for see in (_processes, _log, _store, _endpoints, _accounts))):
         seen[name].append(case)
-    found: list[Finding] = []
+    found = []
     for condition in conditions():
         for values in seen[condition.name]:
             quoted = {name: quote(str(value), safe="") for name, value in values.items()}
@@ -115,8 +115,6 @@ _CHECKED: Final = {
 }
 """Conditions that the snapshot itself may meet; otherwise the check of processes, and how its failure is said."""
 _NEEDED: Final = {"NoIngress": "ingress", "NoWorker": "worker", "NoQuery": "query", "BacklogUnknown": "housekeeping"}
-_EXPLAINS: Final = frozenset({"log", "store", "store_in_step_with_topics", "keys_in_step_with_store"})
-"""The checks that explain why a process does not read its topic."""
 
 
 def _processes(status: "DeploymentStatus") -> _Seen:
@@ -131,11 +129,11 @@ def _processes(status: "DeploymentStatus") -> _Seen:
     for name, (check, words) in (own | _CHECKED).items():
         failing = [each for each in live if check in each.failing]
         if check == "consuming":
+            explain = {"log", "store", "store_in_step_with_topics", "keys_in_step_with_store"}
             begun = [each for each in failing if status.at - each.started_at > LATE]
-            failing = [each for each in begun if not _EXPLAINS.intersection(each.failing)]
+            failing = [each for each in begun if not explain.intersection(each.failing)]
         where = ", ".join(sorted({f"{each.role} on {each.host}" for each in failing}))
-        fault = met.get(name) or (words.format(where=where) if failing else None)
-        if fault is not None:
+        if fault := met.get(name) or (words.format(where=where) if failing else None):
             yield name, {"fault": fault}
     for name, role in _NEEDED.items():
         mine = sorted((each for each in every if each.role in {role, _EVERYTHING}), key=lambda each: each.seen_at)
@@ -154,6 +152,16 @@ def _processes(status: "DeploymentStatus") -> _Seen:
 
 
 def _log(status: "DeploymentStatus") -> _Seen:
+    if (lost := status.lost) is not None:
+        if lost.beyond:
+            loss = "the requests topic was lost or recreated: submissions that it had may be lost"
+            yield "MessagesLost", {"loss": loss}
+        for gap in lost.gaps:
+            count = "an unknown number of" if gap.missing is None else f"{gap.missing:,}"
+            loss = f"{gap.topic}: partition {gap.partition} lost {count} messages before they were received"
+            yield "MessagesLost", {"loss": loss}
+        if lost.unowned:
+            yield "PartitionsRemoved", {"submissions": some(lost.unowned, "due submission")}
     if status.log is None:
         return
     if status.log.missing:
@@ -171,21 +179,6 @@ def _log(status: "DeploymentStatus") -> _Seen:
         if lag.kept is not None and lag.deleted_in is not None:
             times = {"age": span(timedelta(seconds=lag.seconds)), "kept": span(lag.kept), "left": span(lag.deleted_in)}
             yield "DeletionNears", {**values, **times, "longer": 4 * lag.kept // timedelta(milliseconds=1)}
-
-
-def _losses(status: "DeploymentStatus") -> _Seen:
-    if status.lost is None:
-        return
-    losses = (
-        ["the requests topic was lost or recreated: submissions that it had may be lost"] if status.lost.beyond else []
-    )
-    for gap in status.lost.gaps:
-        count = "an unknown number of" if gap.missing is None else f"{gap.missing:,}"
-        losses.append(f"{gap.topic}: partition {gap.partition} lost {count} messages before they were received")
-    for loss in losses:
-        yield "MessagesLost", {"loss": loss}
-    if status.lost.unowned:
-        yield "PartitionsRemoved", {"submissions": some(status.lost.unowned, "due submission")}
 
 
 _SET_ASIDE: Final = {INTERNAL_ERROR: "ContainedFaults", UNDECODABLE: "UnreadableMessages", FORGED: "ForgedMessages"}
@@ -221,20 +214,18 @@ def _store(status: "DeploymentStatus") -> _Seen:
 
 
 def _endpoints(status: "DeploymentStatus") -> _Seen:
-    for each in status.store.endpoints if status.store is not None else ():
-        if each.disabled_reason is not None:
-            yield "WebhookDisabled", {"endpoint": each.id, "reason": each.disabled_reason}
-        elif each.work is not None and status.at - each.work.first_due_at > LATE:
-            deliveries = some(each.work.pending, "delivery", "deliveries")
-            waits = span(status.at - each.work.first_due_at)
-            yield "WebhookBehind", {"endpoint": each.id, "deliveries": deliveries, "waits": waits}
+    for endpoint in status.store.endpoints if status.store is not None else ():
+        if endpoint.disabled_reason is not None:
+            yield "WebhookDisabled", {"endpoint": endpoint.id, "reason": endpoint.disabled_reason}
+        elif endpoint.work is not None and status.at - endpoint.work.first_due_at > LATE:
+            deliveries = some(endpoint.work.pending, "delivery", "deliveries")
+            waits = span(status.at - endpoint.work.first_due_at)
+            yield "WebhookBehind", {"endpoint": endpoint.id, "deliveries": deliveries, "waits": waits}
 
 
-_REFUSED: Final = "; its PMS refuses the credential"
+_REFUSALS: Final = ("pms_unauthorized", "pms_credential_invalid", "pms_scope_too_small")
 _CREDENTIAL: Final = {
-    "pms_unauthorized": _REFUSED,
-    "pms_credential_invalid": _REFUSED,
-    "pms_scope_too_small": _REFUSED,
+    **dict.fromkeys(_REFUSALS, "; its PMS refuses the credential"),
     "cannot_open": "; its credential cannot be opened with the secrets of this deployment",
 }
 """What the reasons that another credential mends say of it."""
@@ -262,8 +253,7 @@ def _accounts(status: "DeploymentStatus") -> _Seen:
         if each.state is AccountState.TEST:
             continue
         if work.in_doubt:
-            oldest = work.oldest_in_doubt_at
-            since = "" if oldest is None else f", the oldest for {span(now - oldest)}"
+            since = "" if (oldest := work.oldest_in_doubt_at) is None else f", the oldest for {span(now - oldest)}"
             yield "InDoubt", {**values, "count": work.in_doubt, "since": since}
         if throttled is not None and alone:
             reason = throttled.reason or (most or ("unknown",))[0]

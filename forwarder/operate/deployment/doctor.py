@@ -2,7 +2,7 @@
 is doing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,8 +32,6 @@ from forwarder.topics.port import Log
 Verdict = Literal["ok", "warning", "failed", "not tried"]
 
 _STEP_SECONDS: Final = 20.0
-_SKEW: Final = timedelta(seconds=2)
-_LONGEST_SKEW: Final = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +86,25 @@ async def examine(parts: Checked) -> Sequence[Step]:
     else:
         where = f"Kafka at {backend.bootstrap_servers}, PostgreSQL at {', '.join(backend.hosts[-1:])}"
     found = [Step("settings", "ok", where)]
-    found += await _steps_within_deadline("log", _topics(parts))
-    store = await _steps_within_deadline("store", _tables(parts))
-    found += store
-    for name, step in {"clock": _time, "secret": _secret, "cards": _cards, "callers": _callers}.items():
-        if store[0].verdict == "ok":
-            found += await _steps_within_deadline(name, step(parts))
-        else:
+    store_is_sound = True
+    steps = {"log": _topics, "store": _tables, "clock": _time, "secret": _secret, "cards": _cards, "callers": _callers}
+    for name, step in steps.items():
+        if not store_is_sound:
             found.append(Step(name, "not tried", "the store comes first"))
+            continue
+        try:
+            async with asyncio.timeout(_STEP_SECONDS):
+                taken = await step(parts)
+        except TimeoutError:
+            says = f"no answer within {_STEP_SECONDS:.0f} s"
+            taken = [Step(name, "failed", says, "is it up, and reached from here?")]
+        except OUTAGES as error:
+            remedy = "start it, or correct its address and credentials in the settings"
+            taken = [Step(name, "failed", str(error), remedy)]
+        found += taken
+        store_is_sound = name != "store" or taken[0].verdict == "ok"
     found += _certificates(parts.certificates(), parts.clock.now())
     return [*found, await _simulator(parts.settings.environment.simulator_url)]
-
-
-async def _steps_within_deadline(name: str, steps: Awaitable[Sequence[Step]]) -> Sequence[Step]:
-    try:
-        async with asyncio.timeout(_STEP_SECONDS):
-            return await steps
-    except TimeoutError:
-        return [Step(name, "failed", f"no answer within {_STEP_SECONDS:.0f} s", "is it up, and reached from here?")]
-    except OUTAGES as error:
-        return [Step(name, "failed", str(error), "start it, or correct its address and credentials in the settings")]
 
 
 async def _topics(parts: Checked) -> Sequence[Step]:
@@ -124,16 +121,17 @@ async def _topics(parts: Checked) -> Sequence[Step]:
         found += faults or [Step(f"topic {name}", "ok", f"{some(state.partitions, 'partition')}, {sync}")]
     for lag in await read_lag(parts.log, groups, parts.clock):
         name, topic = f"group {lag.group.name}", lag.group.topic
-        unread = (
-            f"has unread messages of {span(timedelta(seconds=lag.seconds))}" if lag.messages else "has read everything"
-        )
         if lag.kept is None:
             found.append(Step(name, "ok", f"{topic} keeps messages forever, or does not say for how long"))
-        elif lag.deleted_in is None:
-            found.append(Step(name, "ok", f"{unread}; {topic} keeps messages for {span(lag.kept)}"))
+            continue
+        age = span(timedelta(seconds=lag.seconds))
+        unread = f"has unread messages of {age}" if lag.messages else "has read everything"
+        says = f"{unread}; {topic} keeps messages for {span(lag.kept)}"
+        if lag.deleted_in is None:
+            found.append(Step(name, "ok", says))
         else:
             remedy = f"the first are deleted in {span(lag.deleted_in)}: forwarder status says what to do"
-            found.append(Step(name, "failed", f"{unread}; {topic} keeps messages for {span(lag.kept)}", remedy))
+            found.append(Step(name, "failed", says, remedy))
     return found
 
 
@@ -156,9 +154,9 @@ async def _tables(parts: Checked) -> Sequence[Step]:
 async def _time(parts: Checked) -> Sequence[Step]:
     apart = abs(await parts.database_time() - parts.clock.now())
     says = f"{apart.total_seconds():.1f} s apart from the database's"
-    if apart <= _SKEW:
+    if apart <= timedelta(seconds=2):
         return [Step("clock", "ok", says)]
-    verdict: Verdict = "failed" if apart > _LONGEST_SKEW else "warning"
+    verdict: Verdict = "failed" if apart > timedelta(seconds=30) else "warning"
     return [Step("clock", verdict, f"{says}: what is due comes early or late", "let NTP set both")]
 
 
@@ -188,16 +186,14 @@ def _certificates(files: Mapping[str, Path], now: datetime) -> Iterator[Step]:
             continue
         says = f"{'ended' if ends <= now else 'ends'} on {ends:%Y-%m-%d}"
         renewed = "processes load the new file" if setting.startswith("FORWARDER_TLS") else "restart the processes"
-        if ends <= now + ENDS_SOON:
-            yield Step(name, "failed" if ends <= now else "warning", says, f"renew it in place; {renewed}")
-        else:
-            yield Step(name, "ok", says)
+        verdict: Verdict = "failed" if ends <= now else "warning" if ends <= now + ENDS_SOON else "ok"
+        yield Step(name, verdict, says, None if verdict == "ok" else f"renew it in place; {renewed}")
 
 
 async def _callers(parts: Checked) -> Sequence[Step]:
     keys = [each for each in await parts.tenancy.keys() if each.revoked_at is None]
     account = "forwarder account add --workspace ID --kind KIND --base-url URL --credential-file -"
-    found: list[str] = []
+    found = []
     for what, count, command in (
         ("workspace", len(await parts.tenancy.workspaces()), "forwarder workspace add ID"),
         ("key", len(keys), "forwarder key add --workspace ID"),

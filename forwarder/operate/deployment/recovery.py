@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import structlog
 
-from forwarder.assembly.backend import Backend
 from forwarder.assembly.parts import recovery_check, topic_check
 from forwarder.operate.command import moment_if_given, open_deployment
 from forwarder.operate.deployment.topic_copy import BATCH, Submitted, TopicCopy, in_batches
@@ -44,10 +44,6 @@ from forwarder.topics.port import Log, Publisher, Topics, moment_of
 
 _log = structlog.get_logger(__name__)
 
-_LEASE_SECONDS: Final = 60.0
-_RENEWAL_SECONDS: Final = 10.0
-_MAX_PARTITIONS: Final = 1000
-_MARGIN: Final = timedelta(hours=1)
 _ENDLESS: Final = datetime(8999, 1, 1, tzinfo=UTC)
 
 
@@ -123,7 +119,7 @@ class Recovery:
 
         async def keep_renewing() -> None:
             while True:
-                await self.clock.sleep(_RENEWAL_SECONDS)
+                await self.clock.sleep(10.0)
                 with suppress(*OUTAGES, LeasesInForce):  # the next step finds out
                     await self._renew()
 
@@ -139,15 +135,13 @@ class Recovery:
     async def _begin_at(self, since: datetime | None) -> datetime | None:
         """Where to begin. An interrupted recovery wrote the newest row itself, so the next one begins where it began."""
         broken_off = await self.store.unfinished()
-        begins = [*broken_off, *([since] if since or not broken_off else [])]
-        moments = [each for each in begins if each is not None]
-        if broken_off and len(moments) < len(begins):
+        if None in broken_off:
             return None
-        if moments:
+        if moments := [each for each in (*broken_off, since) if each is not None]:
             return min(moments)
         # By the log's clock, by which the topics are searched: a worker's may have been wrong.
         newest = await self.store.newest()
-        return None if newest is None else moment_of(newest) - _MARGIN
+        return None if newest is None else moment_of(newest) - timedelta(hours=1)
 
     async def _dry_run(self, since: datetime | None, copy: TopicCopy) -> Recovered:
         counts, behind, in_store, replayed = copy.counts(), 0, 0, 0
@@ -166,7 +160,7 @@ class Recovery:
         return _counted(since, counts, behind, possibly_sent, replayed)
 
     async def _require_no_leases(self) -> None:
-        """Waits for one lease to tell live workers from those that only the snapshot remembers: live ones renew it."""
+        """Waits for one lease, because live workers renew theirs, and those that only the snapshot remembers do not."""
         if before := await self._others():
             await self.clock.sleep(max(each.lease_seconds for each in before))
             if (at_work := await self._at_work(before)) is not None:
@@ -221,7 +215,7 @@ class Recovery:
         return _counted(since, counts, behind, possibly_sent, replayed)
 
     async def _recognise(self, some: Iterable[Submitted]) -> None:
-        """From now on later submissions are compared with those of these that have an outcome."""
+        """From now on later submissions are compared with those of `some` that have an outcome."""
         decided = [each.submission for each in some if each.outcome is not None]
         await self.store.recognise_by({each.request_id: each.natural for each in decided if each.natural})
 
@@ -229,23 +223,20 @@ class Recovery:
         """Makes replayed dead letters without an outcome pending again, and possibly sent. Returns how many."""
         revisions = {each.submission.request_id: each.replay_of or 0 for each in replays}
         lacking = await self.store.replays_not_made(revisions)
-        arrivals = [
-            replace(await self._arrival(each), replay_of=each.replay_of)
-            for each in replays
-            if each.submission.request_id in lacking
-        ]
+        made = [each for each in replays if each.submission.request_id in lacking]
+        arrivals = [replace(await self._arrival(each), replay_of=each.replay_of) for each in made]
         await self.recorder.ingest(self._worker_id, arrivals, now=self.clock.now())
         return len(lacking)
 
     async def _renew(self) -> None:
-        if not await self.recorder.renew(self._worker_id, seconds=_LEASE_SECONDS):
+        if not await self.recorder.renew(self._worker_id, seconds=60.0):
             raise LeasesInForce("This recovery was stopped for so long that its lease ran out. Run it again.")
 
     async def _hold_pending(self) -> None:
         """Claims every row with work left, whenever it is due, and marks it as pushing: takeover then counts it as possibly
         sent."""
         await self._renew()
-        recorder, partitions = self.recorder, range(_MAX_PARTITIONS)
+        recorder, partitions = self.recorder, range(1000)
         for account_id in await recorder.accounts_due(partitions, now=_ENDLESS):
             _, target = await self._terms_of(account_id)
             while True:
@@ -258,12 +249,7 @@ class Recovery:
                 await self._renew()
 
     async def _ingest(self, some: Sequence[Submitted]) -> None:
-        # A submission with an outcome of its own duplicates no other: leave its natural key out now, and restore it later.
-        arrivals = [
-            arrival if each.outcome is None else replace(arrival, submission=replace(arrival.submission, natural=None))
-            for each in some
-            for arrival in [await self._arrival(each)]
-        ]
+        arrivals = [await self._arrival(each) for each in some]
         works = await self.recorder.ingest(self._worker_id, arrivals, now=self.clock.now())
         await self.recorder.mark_pushing(self._worker_id, [work.id for work in works])
 
@@ -271,11 +257,12 @@ class Recovery:
         message, submission = submitted.message, submitted.submission
         # Only keys that a backup should not contain could open its card.
         kept = submission if submission.card is None else replace(submission, card=GONE)
+        if submitted.missing and submitted.outcome is not None:
+            # With an outcome of its own it duplicates no other: leave its natural key out now, and restore it later.
+            kept = replace(kept, natural=None)
         deadline, target = await self._terms_of(submission.account_id)
-        at, place = self.clock.now() + deadline, message.offset
-        return Arrival(
-            kept, message.partition, at, held=True, offset=place, timestamp_ms=message.timestamp_ms, target=target
-        )
+        at, place, written = self.clock.now() + deadline, message.offset, message.timestamp_ms
+        return Arrival(kept, message.partition, at, held=True, offset=place, timestamp_ms=written, target=target)
 
     async def _cancel(self, requests: Sequence[CancellationRequest]) -> None:
         now = self.clock.now()
@@ -287,10 +274,8 @@ class Recovery:
 
     async def _restore(self, outcomes: Sequence[PublishedOutcome]) -> int:
         standing = await self.store.standing({each.request_id for each in outcomes}) if outcomes else {}
-        ended = [
-            await self._ended(each, standing[each.request_id][0]) for each in outcomes if each.request_id in standing
-        ]
-        return await self.store.restore(ended) if ended else 0
+        rows = [(each, standing[each.request_id][0]) for each in outcomes if each.request_id in standing]
+        return await self.store.restore([await self._ended(*each) for each in rows]) if rows else 0
 
     async def _ended(self, outcome: PublishedOutcome, work_id: int) -> Ended:
         data, message, now = outcome.data, outcome.consumed.message, self.clock.now()
@@ -336,10 +321,9 @@ def _counted(
 
 
 async def _left_out(submitted: Submitted, error: Exception | Fault) -> None:
-    message, request_id, text = submitted.message, submitted.submission.request_id, str(error)
-    _log.error(
-        "recovery.left_out", request_id=request_id, partition=message.partition, offset=message.offset, error=text
-    )
+    message, request_id = submitted.message, submitted.submission.request_id
+    place = {"partition": message.partition, "offset": message.offset}
+    _log.error("recovery.left_out", request_id=request_id, **place, error=str(error))
 
 
 # --- the command ---
@@ -368,23 +352,34 @@ async def recover(
     topics_lost: The topics were lost or recreated, not the database: continue with them as they are.
     dry_run: Count what would be done."""
     if [since is not None, from_snapshot, topics_lost].count(True) != 1:
-        raise WrongUsage(
-            "Say what happened: --since TIME or --from-snapshot (the database was restored), or --topics-lost."
-        )
+        restored = "--since TIME or --from-snapshot (the database was restored)"
+        raise WrongUsage(f"Say what happened: {restored}, or --topics-lost.")
     begin = moment_if_given(since, "--since")
     async with open_deployment() as backend:
         if topics_lost:
             check = topic_check(backend)
-            lost = await check.lost()
-            if lost is not None and not dry_run:
-                await check.accept(backend.audit)
-            if lost is None:
+            if (lost := await check.lost()) is None:
                 return Shown({"lost": None}, "The topics are complete: nothing to do.")
-            done = "Done: workers continue with the topics as they are, and are ready within half a minute."
-            return Shown({"lost": asdict(lost)}, [*_lost_in_words(lost), *([] if dry_run else [done])])
-        counts = asdict(await _run(backend, since=begin, dry_run=dry_run))
-    text: list[Block] = ["Dry run:" if dry_run else "Done:"]
-    text += [f"{counts[name]:8,} {words}" for name, words in _IN_WORDS.items()]
+            text: list[Block] = [*_lost_in_words(lost)]
+            if not dry_run:
+                await check.accept(backend.audit)
+                text.append("Done: workers continue with the topics as they are, and are ready within half a minute.")
+            return Shown({"lost": asdict(lost)}, text)
+        async with backend.log.publisher() as publisher:
+            running = Recovery(
+                log=backend.log,
+                topics=backend.settings.topics,
+                publisher=publisher,
+                recorder=Recorder(backend.engine),
+                store=StoreRecovery(backend.engine),
+                directory=backend.directory,
+                check=recovery_check(backend, await backend.request_ids(), await backend.signer()),
+                target=partial(_target, backend.clock),
+                audit=backend.audit,
+                clock=backend.clock,
+            )
+            counts = asdict(await running.run(since=begin, dry_run=dry_run))
+    text = ["Dry run:" if dry_run else "Done:", *(f"{counts[name]:8,} {words}" for name, words in _IN_WORDS.items())]
     if not dry_run:
         text.append("Start the workers now; waiting ones continue by themselves.")
     return Shown({**counts, "dry_run": dry_run}, text)
@@ -402,37 +397,20 @@ def _lost_in_words(lost: TopicLost) -> Iterator[str]:
         until = iso(gap.noted_at if gap.until is None else gap.until)
         known = f"; the database has {len(gap.known):,} of them" if gap.known else ""
         yield f"{count} messages{since} until {until} are missing from {gap.topic}, partition {gap.partition}{known}."
-    if any(gap.topic.endswith(Topics().results) for gap in lost.gaps):
+    results = [gap.topic.endswith(Topics().results) for gap in lost.gaps]
+    if any(results):
         yield "Webhooks have not received the outcomes of that time: GET /api/v1/vrs/reservations?updatedSince=… lists them."
     if lost.unowned:
         yield f"{lost.unowned:,} due submissions belong to removed partitions: a worker moves them within half a minute."
-    if lost.beyond or any(not gap.topic.endswith(Topics().results) for gap in lost.gaps):
+    if lost.beyond or not all(results):
         known = "known ones are not made twice"
         yield f"Ask callers to send the submissions of that time again under the same Idempotency-Key: {known}."
 
 
-async def _run(backend: Backend, *, since: datetime | None, dry_run: bool) -> Recovered:
-    kinds = registered().kinds
-
-    def target(account: Account) -> str:
-        connection = AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
-        try:
-            can = kinds[account.kind](connection, backend.clock).capabilities
-        except (LookupError, ValueError):  # no such kind here, or not with these options
-            return ""
-        return target_of(account.kind, account.base_url, None, can).text
-
-    async with backend.log.publisher() as publisher:
-        running = Recovery(
-            log=backend.log,
-            topics=backend.settings.topics,
-            publisher=publisher,
-            recorder=Recorder(backend.engine),
-            store=StoreRecovery(backend.engine),
-            directory=backend.directory,
-            check=recovery_check(backend, await backend.request_ids(), await backend.signer()),
-            target=target,
-            audit=backend.audit,
-            clock=backend.clock,
-        )
-        return await running.run(since=since, dry_run=dry_run)
+def _target(clock: Clock, account: Account) -> str:
+    connection = AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
+    try:
+        can = registered().kinds[account.kind](connection, clock).capabilities
+    except (LookupError, ValueError):  # no such kind here, or not with these options
+        return ""
+    return target_of(account.kind, account.base_url, None, can).text

@@ -5,12 +5,12 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from typer import Argument
 
 from forwarder.assembly.backend import Backend, required_secrets
-from forwarder.operate.command import commands, open_deployment
+from forwarder.operate.command import WithAnySecret, commands
 from forwarder.operate.output import Failed, Shown, Table, listed, picked
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import CardKey
@@ -21,7 +21,7 @@ from forwarder.tenancy.sql.secrets import SealingKeys, SqlSealed, SqlSecrets
 
 
 class StillNeeded(Failed):
-    """The secret still seals something. The message says what, with the remedy."""
+    """The secret still seals something. The message says what, with the remedy. The audit trail has its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +33,21 @@ class SecretStatus:
     sealed: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
 class Secrets:
     """Secret operations. `held`: this process's secrets, the current one first. Every method may raise `TenancyUnavailable`, and
     `UnknownSecret` if `held` does not match the deployment's registry."""
 
-    def __init__(self, registry: SqlSecrets, sealed: Sequence["Sealed"], held: Sequence[sealing.Secret]) -> None:
-        self._registry = registry
-        self._sealed = sealed
-        self._held = held
+    registry: SqlSecrets
+    sealed: Sequence["Sealed"]
+    held: Sequence[sealing.Secret]
 
     async def status(self) -> Sequence[SecretStatus]:
         counts: dict[str, Counter[str]] = {}
-        for each in self._sealed:
+        for each in self.sealed:
             counts |= await each.counts()
-        held, found = {secret.id for secret in self._held}, []
-        for known in await self._registry.known():
+        held, found = {secret.id for secret in self.held}, []
+        for known in await self.registry.known():
             keys = known.keys
             ids = (keys.secret_id, sealing.key_id_of(keys.accounts_key), sealing.key_id_of(keys.webhooks_key))
             sealed = {name: sum(count[key_id] for key_id in ids) for name, count in counts.items()}
@@ -56,63 +56,60 @@ class Secrets:
 
     async def add(self) -> bool:
         """Registers the current secret, vouched for by another registered one in `held`. False if it was registered."""
-        new, others = self._held[0], self._held[1:]
-        known = await self._registry.known()
+        new, others = self.held[0], self.held[1:]
+        known = await self.registry.known()
         if new.id in {each.id for each in known}:
             return False
         if not others:
             lacks = "FORWARDER_EARLIER_SECRET_KEYS is missing"
             raise sealing.UnknownSecret(f"{lacks}: to add a secret, you also need the one in use.")
         sealing.check_secrets(others, known)
-        return await self._registry.add(new)
+        return await self.registry.add(new)
 
     async def rotate(self) -> str | None:
         """Makes the current secret active; returns the id of the previous one, None if it was active already."""
-        known = await self._registry.known()
-        sealing.check_secrets(self._held, known)
-        active, wanted = sealing.active_of(known), self._held[0].id
-        if active is not None and active.id == wanted:
-            return None
-        await self._registry.activate(wanted)
-        return None if active is None else active.id
+        known = await self.registry.known()
+        sealing.check_secrets(self.held, known)
+        active, wanted = sealing.active_of(known), self.held[0].id
+        if active is None or active.id != wanted:
+            await self.registry.activate(wanted)
+        return None if active is None or active.id == wanted else active.id
 
     async def reseal(self) -> Mapping[str, sealing.Resealed]:
-        known = await self._registry.known()
-        sealing.check_secrets(self._held, known)
-        keyring, active = sealing.Keyring(self._held), sealing.active_of(known)
+        known = await self.registry.known()
+        sealing.check_secrets(self.held, known)
+        keyring, active = sealing.Keyring(self.held), sealing.active_of(known)
         if active is not None:
             keyring.activate(active.id)
         done: dict[str, sealing.Resealed] = {}
-        for each in self._sealed:
+        for each in self.sealed:
             done |= await each.reseal(keyring)
         return done
 
     async def retire(self, secret_id: str) -> None:
         """Retires the secret. Raises `StillNeeded`, `NotKnown`."""
-        for each in await self.status():
-            if each.known.id != secret_id:
-                continue
+        for each in [each for each in await self.status() if each.known.id == secret_id]:
             if each.known.state is sealing.SecretState.ACTIVE:
                 advice = "activate another first, `forwarder secret rotate`"
                 raise StillNeeded(f"The secret {secret_id} is the active one: {advice}.")
             if needs := ", ".join(f"{count} {name}" for name, count in each.sealed.items() if count):
                 advice = "`forwarder secret reseal` moves them"
                 raise StillNeeded(f"Still sealed to the secret {secret_id}: {needs}. {advice}.")
-        await self._registry.retire(secret_id)
+        await self.registry.retire(secret_id)
 
 
+@dataclass(frozen=True, slots=True)
 class SealedCardKeys:
     """The keys of rows' cards."""
 
-    def __init__(self, keys: CardKeys) -> None:
-        self._keys = keys
+    keys: CardKeys
 
     async def counts(self) -> Mapping[str, Counter[str]]:
-        return {"cards": await self._keys.counts()}
+        return {"cards": await self.keys.counts()}
 
     async def reseal(self, keyring: sealing.Keyring) -> Mapping[str, sealing.Resealed]:
         moved = failed = 0
-        for old in await self._keys.of_other_secrets(keyring.active.id):
+        for old in await self.keys.of_other_secrets(keyring.active.id):
             try:
                 number, code = (
                     None
@@ -128,7 +125,7 @@ class SealedCardKeys:
                 continue
             assert number is not None  # noqa: S101 - every card has one
             new = CardKey(old.request_id, number.secret_id, number.content, code and code.content, old.expires_at)
-            moved += await self._keys.rewrap(old, new)
+            moved += await self.keys.rewrap(old, new)
         return {"cards": sealing.Resealed(moved, failed)}
 
 
@@ -139,19 +136,18 @@ stages, and can be repeated."""
 R = TypeVar("R")
 
 
-async def status(notifier_key: bool = False) -> Shown:
+async def status(backend: WithAnySecret, notifier_key: bool = False) -> Shown:
     """Show the secrets that this deployment knows, and how much is sealed to each.
 
     notifier_key: Print the notifier's keys alone, one a line: keep them secret."""
-    rows: list[dict[str, Any]] = []
-    async with open_deployment(any_secret=True) as backend:
-        if notifier_key:
-            keys = [secret.webhooks.private_key.hex() for secret in required_secrets(backend.settings)]
-            return Shown({"notifierKeys": keys}, "\n".join(keys))
-        for each in await _secrets(backend).status():
-            about = picked(each, "id=known.id state=known.state givenHere=held createdAt=known.created_at")
-            about |= picked(each.known, "activatedAt") | {"verifyKey": each.known.keys.verify_key.hex()}
-            rows.append(about | {"sealed": dict(each.sealed)})
+    rows = []
+    if notifier_key:
+        keys = [secret.webhooks.private_key.hex() for secret in required_secrets(backend.settings)]
+        return Shown({"notifierKeys": keys}, "\n".join(keys))
+    for each in await _secrets(backend).status():
+        about = picked(each, "id=known.id state=known.state givenHere=held createdAt=known.created_at")
+        about |= picked(each.known, "activatedAt") | {"verifyKey": each.known.keys.verify_key.hex()}
+        rows.append(about | {"sealed": dict(each.sealed)})
     shown = [{**row, "sealed": ", ".join(f"{n} {name}" for name, n in row["sealed"].items() if n)} for row in rows]
     return Shown(rows, Table(shown, ("id", "state", "givenHere", "activatedAt", "verifyKey", "sealed")))
 
@@ -168,29 +164,26 @@ def generate() -> Shown:
     return Shown(settings, "\n".join(f"{name}={value}" for name, value in settings.items()))
 
 
-async def add() -> Shown:
+async def add(backend: WithAnySecret) -> Shown:
     """Register FORWARDER_SECRET_KEY, with the one in use in FORWARDER_EARLIER_SECRET_KEYS. It does not seal anything yet."""
-    current, new = await _audited("secret.add", Secrets.add)
-    if new:
-        sentence = f"The secret {current} is registered. Restart all workers with it, then: forwarder secret rotate"
-    else:
-        sentence = f"The secret {current} was known already."
-    return Shown({"id": current, "added": new}, sentence)
+    current, new = await _audited(backend, "secret.add", Secrets.add)
+    done = "is registered. Restart all workers with it, then: forwarder secret rotate" if new else "was known already."
+    return Shown({"id": current, "added": new}, f"The secret {current} {done}")
 
 
-async def rotate() -> Shown:
+async def rotate(backend: WithAnySecret) -> Shown:
     """Seal with FORWARDER_SECRET_KEY from now on. Every worker must have it first."""
-    active, before = await _audited("secret.rotate", Secrets.rotate)
-    sentence = f"The secret {active} is already active."
+    active, before = await _audited(backend, "secret.rotate", Secrets.rotate)
+    done = "is already active."
     if before is not None:
-        sentence = f"The secret {active} is active, {before} still accepted. Next: forwarder secret reseal"
-    return Shown({"active": active, "before": before}, sentence)
+        done = f"is active, {before} still accepted. Next: forwarder secret reseal"
+    return Shown({"active": active, "before": before}, f"The secret {active} {done}")
 
 
-async def reseal() -> Shown:
+async def reseal(backend: WithAnySecret) -> Shown:
     """Seal everything that other secrets seal to the active one. Safe while the deployment runs; after an interruption run it
     again."""
-    _, done = await _audited("secret.reseal", Secrets.reseal, named=False)
+    _, done = await _audited(backend, "secret.reseal", Secrets.reseal, named=False)
     rows = [{"what": name, "resealed": each.moved, "notOpened": each.failed} for name, each in done.items()]
     failed = sum(each.failed for each in done.values())
     why = f"{failed} could not be opened with the secrets given here, and were left as they are."
@@ -198,27 +191,29 @@ async def reseal() -> Shown:
 
 
 async def retire(
+    backend: WithAnySecret,
     secret_id: Annotated[str, Argument(metavar="SECRET_ID", help="Its id in `forwarder secret status`.")],
 ) -> Shown:
     """Give up a secret that seals nothing; then every process can be configured without it."""
-    async with open_deployment(any_secret=True) as backend, backend.audit.operation("secret.retire", target=secret_id):
+    async with backend.audit.operation("secret.retire", target=secret_id):
         await _secrets(backend).retire(secret_id)
     advice = "Leave it out of FORWARDER_EARLIER_SECRET_KEYS from the next restart on."
     return Shown({"retired": secret_id}, f"The secret {secret_id} is retired. {advice}")
 
 
-async def _audited(action: str, change: Callable[[Secrets], Awaitable[R]], *, named: bool = True) -> tuple[str, R]:
+async def _audited(
+    backend: Backend, action: str, change: Callable[[Secrets], Awaitable[R]], *, named: bool = True
+) -> tuple[str, R]:
     """The id of the current secret, and the result of `change`. `named`: the audit entry names that secret."""
-    async with open_deployment(any_secret=True) as backend:
-        current = required_secrets(backend.settings)[0].id
-        async with backend.audit.operation(action, target=current if named else None):
-            return current, await change(_secrets(backend))
+    current = required_secrets(backend.settings)[0].id
+    async with backend.audit.operation(action, target=current if named else None):
+        return current, await change(_secrets(backend))
 
 
 def _secrets(backend: Backend) -> Secrets:
     held, engine = required_secrets(backend.settings), backend.engine
-    cards = SealedCardKeys(CardKeys(engine))
-    return Secrets(SqlSecrets(engine), [SqlSealed(engine), SealingKeys(engine, sealing.Keyring(held)), cards], held)
+    keys, cards = SealingKeys(engine, sealing.Keyring(held)), SealedCardKeys(CardKeys(engine))
+    return Secrets(SqlSecrets(engine), [SqlSealed(engine), keys, cards], held)
 
 
 COMMANDS = commands(status=status, generate=generate, add=add, rotate=rotate, reseal=reseal, retire=retire)

@@ -125,11 +125,11 @@ class StatusReader:
         return DeploymentStatus(self.clock.now(), log, log_fault, store, store_fault, lost)
 
     async def _log(self) -> LogStatus:
-        wanted = self.settings.topics.all()
+        wanted, groups = self.settings.topics.all(), groups_of(self.settings)
         async with self.log.admin() as admin:
             topics = await admin.describe(wanted)
-            members = {group.name: await admin.members(group.name) for group in groups_of(self.settings)}
-        lags = await read_lag(self.log, [each for each in groups_of(self.settings) if each.topic in topics], self.clock)
+            members = {group.name: await admin.members(group.name) for group in groups}
+        lags = await read_lag(self.log, [each for each in groups if each.topic in topics], self.clock)
         return LogStatus(topics, [topic for topic in wanted if topic not in topics], lags, members)
 
     async def _store(self) -> StoreStatus:
@@ -210,13 +210,6 @@ async def _within(seconds: float, reading: Coroutine[Any, Any, T]) -> tuple[T | 
 
 # --- the page ---
 
-_SHOWN: Final = 8  # how many findings and accounts a terminal's page shows; a pipe gets all of them
-
-_ACCOUNT: Final = (
-    "id=account_id state=state pending=work.pending oldestPendingAt=work.oldest_pending_at "
-    "due=work.due inDoubt=work.in_doubt nextTryAt=waiting.due_at"
-)
-
 
 async def status(
     watch: Annotated[bool, Option("--watch", help="Refresh until Ctrl-C.")] = False,
@@ -230,7 +223,7 @@ async def status(
     terminal = not as_json and sys.stdout.isatty()
 
     def page(found: DeploymentStatus) -> Lines:
-        return Lines(*(Text(text, style=style) for text, style in lines_of(found, at_most=_SHOWN)))
+        return Lines(*(Text(text, style=style) for text, style in lines_of(found, at_most=8)))
 
     def show(found: DeploymentStatus) -> None:
         if as_json:
@@ -243,27 +236,27 @@ async def status(
 
     async with open_status(settings_and_logging("error")) as reader:
         with stop_on_signal() if watch else nullcontext(asyncio.Event()) as stop:
+
+            async def stopped() -> bool:
+                await first_of(stop.wait(), asyncio.sleep(every))
+                return stop.is_set()
+
             found = await reader.read()
             if watch and terminal:
                 with Live(page(found), console=console(), auto_refresh=False, screen=True) as live:
-                    while not await _stopped(stop, every):
+                    while not await stopped():
                         found = await reader.read()
                         live.update(page(found), refresh=True)
             show(found)
-            while watch and not terminal and not await _stopped(stop, every):
+            while watch and not terminal and not await stopped():
                 found = await reader.read()
                 show(found)
     if findings_of(found):
         raise Exit(1)
 
 
-async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
-    await first_of(stop.wait(), asyncio.sleep(seconds))
-    return stop.is_set()
-
-
 def lines_of(found: DeploymentStatus, *, at_most: int | None = None) -> Iterator[tuple[str, str]]:
-    """The lines of the page and their styles, with at most this many findings, and accounts."""
+    """The lines of the page and their styles. `at_most`: how many findings and accounts; a pipe gets all of them."""
     unwell = findings_of(found)
     yield (f"OK  {iso(found.at)}", "bold green") if not unwell else (f"DEGRADED  {iso(found.at)}", "bold red")
     for finding in unwell[:at_most]:
@@ -328,9 +321,9 @@ def _store_lines(store: StoreStatus, at_most: int | None, now: datetime) -> Iter
 
 def status_json(found: DeploymentStatus) -> dict[str, Any]:
     """The same for programs."""
-    findings, log = findings_of(found), found.log
+    findings, log, store = findings_of(found), found.log, found.store
     finding = "name=condition.name severity=condition.severity says mend runbook=condition.runbook"
-    shown: dict[str, Any] = {"fault": found.log_fault}
+    log_json: dict[str, Any] = {"fault": found.log_fault}
     if log is not None:
         groups = [
             picked(lag, "name=group.name topic=group.topic messages")
@@ -338,35 +331,34 @@ def status_json(found: DeploymentStatus) -> dict[str, Any]:
             for lag in log.lags
         ]
         topics = [{"name": name, **plain(topic)} for name, topic in log.topics.items()]
-        shown = {"topics": topics, "missing": list(log.missing), "groups": groups}
-    return {
-        **picked(found, "at"),
-        "well": not findings,
-        "findings": [picked(each, finding) for each in findings],
-        "log": shown,
-        "store": {"fault": found.store_fault} if found.store is None else _store_json(found.store),
-    }
-
-
-def _store_json(store: StoreStatus) -> dict[str, Any]:
-    return {
-        **picked(store, "revisions wantedRevision current sizeBytes=work.size_bytes"),
-        "processes": [picked(each, "role version revision host startedAt seenAt failing") for each in store.processes],
-        "setAside": [picked(each, "class=failure_class messages firstAt lastAt") for each in store.work.set_aside],
-        "workers": [picked(each, "id=worker_id leaseSeconds") for each in store.workers],
-        "accounts": [
-            picked(each, _ACCOUNT)
-            | {"reason": each.waiting.most and each.waiting.most[0]}
-            | {"reasons": {name: count for name, count in each.waiting.reasons.items() if name is not None}}
-            for each in store.accounts
-        ],
-        "failed": dict(store.work.failed_by_class),
-        "webhooks": [
-            picked(each, "id disabled=disabled_reason")
-            | {"pending": 0 if each.work is None else each.work.pending, **picked(each, "firstDueAt=work.first_due_at")}
-            for each in store.endpoints
-        ],
-        "secrets": [picked(each, "id state") for each in store.secrets],
-        "sealingKeys": list(store.sealing_keys),
-        "auditEntries": store.audit_entries,
-    }
+        log_json = {"topics": topics, "missing": list(log.missing), "groups": groups}
+    store_json: dict[str, Any] = {"fault": found.store_fault}
+    if store is not None:
+        process = "role version revision host startedAt seenAt failing"
+        account = (
+            "id=account_id state=state pending=work.pending oldestPendingAt=work.oldest_pending_at "
+            "due=work.due inDoubt=work.in_doubt nextTryAt=waiting.due_at"
+        )
+        store_json = {
+            **picked(store, "revisions wantedRevision current sizeBytes=work.size_bytes"),
+            "processes": [picked(each, process) for each in store.processes],
+            "setAside": [picked(each, "class=failure_class messages firstAt lastAt") for each in store.work.set_aside],
+            "workers": [picked(each, "id=worker_id leaseSeconds") for each in store.workers],
+            "accounts": [
+                picked(each, account)
+                | {"reason": each.waiting.most and each.waiting.most[0]}
+                | {"reasons": {name: count for name, count in each.waiting.reasons.items() if name is not None}}
+                for each in store.accounts
+            ],
+            "failed": dict(store.work.failed_by_class),
+            "webhooks": [
+                picked(each, "id disabled=disabled_reason")
+                | {"pending": each.work.pending if each.work else 0, **picked(each, "firstDueAt=work.first_due_at")}
+                for each in store.endpoints
+            ],
+            "secrets": [picked(each, "id state") for each in store.secrets],
+            "sealingKeys": list(store.sealing_keys),
+            "auditEntries": store.audit_entries,
+        }
+    shown = {"findings": [picked(each, finding) for each in findings], "log": log_json, "store": store_json}
+    return {**picked(found, "at"), "well": not findings, **shown}

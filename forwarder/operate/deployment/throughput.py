@@ -4,10 +4,10 @@ only on request."""
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 from typing import Final
 
@@ -23,7 +23,6 @@ from forwarder.topics.port import Log, TopicAdmin, Topics, moment_of, read_to_en
 MINUTES: Final = 30
 """How far back `Flow` looks."""
 _SAMPLE: Final = 2_000
-_LEADING: Final = "reservation."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +35,8 @@ class TopicFlow:
 
 @dataclass(slots=True)
 class AccountOutcomes:
-    """The latest outcomes of one account, by kind (`confirmed`, `failed`, …), and how long each took from its acceptance, in
-    seconds."""
+    """The latest outcomes of one account, by kind (`confirmed`, `failed`, …), and the seconds that each took from its
+    acceptance."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
@@ -70,9 +69,7 @@ class Flow:
     """Reads the throughput; reads past minutes once. Raises `LogUnavailable`."""
 
     def __init__(self, log: Log, topics: Topics, clock: Clock) -> None:
-        self._log = log
-        self._topics = topics
-        self._clock = clock
+        self._log, self._topics, self._clock = log, topics, clock
         self._passed: defaultdict[str, dict[datetime, int]] = defaultdict(dict)
 
     async def read(self) -> FlowNow:
@@ -110,24 +107,18 @@ class Flow:
             async for batch in batches:
                 for consumed in batch:
                     kind = header(consumed.message.headers, "ce_type") or ""
-                    if not is_outcome(consumed.message) or not kind.startswith(_LEADING):
+                    if not is_outcome(consumed.message) or not kind.startswith("reservation."):
                         continue
                     account = found[consumed.message.key.decode("utf-8", "replace").partition(":")[0]]
-                    account.kinds[kind.removeprefix(_LEADING).rpartition(".")[0]] += 1
-                    try:
+                    account.kinds[kind.removeprefix("reservation.").rpartition(".")[0]] += 1
+                    with suppress(ValueError, KeyError, TypeError):  # not a message of ours
                         began = moment(from_json(consumed.message.value)["reservation"]["createdAt"])
-                    except (ValueError, KeyError, TypeError):  # not a message of ours
-                        began = None
-                    if began is not None:
-                        seconds = (moment_of(consumed.timestamp_ms) - began).total_seconds()
-                        account.seconds.append(max(seconds, 0.0))
-                left -= len(batch)
-                if left <= 0:
+                        if began is not None:
+                            seconds = (moment_of(consumed.timestamp_ms) - began).total_seconds()
+                            account.seconds.append(max(seconds, 0.0))
+                if (left := left - len(batch)) <= 0:
                     break
         return found
-
-
-_CLOSED: Final = "closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,32 +143,29 @@ class PmsState:
     @property
     def breaker(self) -> str:
         if not self.left_alone:
-            return _CLOSED
+            return "closed"
         return "open" if self.left_alone == self.workers else f"open at {self.left_alone} of {self.workers}"
 
 
 def pms_states(processes: Sequence[RunningProcess], now: datetime) -> Mapping[str, PmsState]:
     """By account. Only accounts with recent pushes from live workers."""
-    reported: dict[str, list[ThrottleState]] = {}
-    for process in processes:
-        if not process.silent(now):
-            for each in process.throttles:
-                reported.setdefault(each.account_id, []).append(each)
-    return {account_id: _together(states) for account_id, states in reported.items()}
-
-
-def _together(states: Sequence[ThrottleState]) -> PmsState:
-    alone = [each for each in states if each.breaker != _CLOSED or each.reason is not None]
-    waits = [each.wait_seconds for each in alone]
-    limited = [each for each in states if each.requests_left is not None]
-    return PmsState(
-        workers=len(states),
-        left_alone=len(alone),
-        reason=next((each.reason for each in alone if each.reason), None),
-        wait_seconds=None if None in waits else min((each for each in waits if each is not None), default=None),
-        in_flight=sum(each.in_flight for each in states),
-        limit=sum(each.limit for each in states),
-        allowed=sum(each.allowed for each in states),
-        requests_left=min((each.requests_left or 0.0 for each in limited), default=None),
-        requests_burst=max((each.requests_burst or 0.0 for each in limited), default=None),
-    )
+    reported: defaultdict[str, list[ThrottleState]] = defaultdict(list)
+    for throttle in chain.from_iterable(each.throttles for each in processes if not each.silent(now)):
+        reported[throttle.account_id].append(throttle)
+    found = {}
+    for account_id, states in reported.items():
+        alone = [each for each in states if each.breaker != "closed" or each.reason is not None]
+        waits = [each.wait_seconds for each in alone]
+        limited = [each for each in states if each.requests_left is not None]
+        found[account_id] = PmsState(
+            workers=len(states),
+            left_alone=len(alone),
+            reason=next((each.reason for each in alone if each.reason), None),
+            wait_seconds=None if None in waits else min((each for each in waits if each is not None), default=None),
+            in_flight=sum(each.in_flight for each in states),
+            limit=sum(each.limit for each in states),
+            allowed=sum(each.allowed for each in states),
+            requests_left=min((each.requests_left or 0.0 for each in limited), default=None),
+            requests_burst=max((each.requests_burst or 0.0 for each in limited), default=None),
+        )
+    return found

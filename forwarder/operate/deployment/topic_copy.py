@@ -50,14 +50,8 @@ _IS_REPLAY: Final = """r.revision IS NOT NULL AND NOT EXISTS (SELECT 1 FROM requ
     AND l.revision IS NOT NULL AND (l.timestamp_ms, l.partition, l.place) > (r.timestamp_ms, r.partition, r.place))"""
 _IS_LAST: Final = """o.lacking AND o.rowid = (SELECT l.rowid FROM outcomes l
     WHERE l.request_id = o.request_id AND l.lacking ORDER BY l.revision DESC, l.rowid DESC LIMIT 1)"""
-_OF_MISSING: Final = "EXISTS (SELECT 1 FROM requests r WHERE r.request_id = o.request_id AND r.lacking)"
-_LACKS: Final = "EXISTS (SELECT 1 FROM requests m WHERE m.request_id = r.request_id AND m.lacking)"
 _IS_FIRST_CANCELLATION: Final = """c.rowid = (SELECT f.rowid FROM requests f WHERE f.request_id = r.request_id AND f.cancels
     ORDER BY f.timestamp_ms, f.partition, f.place LIMIT 1)"""
-
-
-class NoRoom(Failed):
-    """The temporary file cannot be written."""
 
 
 class Submitted(NamedTuple):
@@ -77,34 +71,29 @@ class TopicCopy:
     """Filled by `read`. What it yields is in the order of the topics."""
 
     def __init__(self, log: Log, topics: Topics, check: RecoveryCheck) -> None:
-        self._log = log
-        self._topics = topics
-        self._check = check
+        self._log, self._topics, self._check = log, topics, check
         self._file = sqlite3.connect("", isolation_level=None)
         self._file.executescript(_SCHEMA)
-
-    def close(self) -> None:
-        self._file.close()
+        self.close = self._file.close
 
     async def read(self, since: datetime | None) -> None:
-        """Copies what the topics hold since then, of the requests topic what workers had ingested. Raises `NoRoom`,
-        `LogUnavailable`, `StoreUnavailable`."""
+        """Copies what the topics hold since then, of the requests topic what workers had ingested. Raises `Failed`
+        without room for them, `LogUnavailable`, `StoreUnavailable`."""
         try:
-            await self._read(since)
+            await self._copy(since)
         except sqlite3.OperationalError as error:
             says = f"The topics cannot be copied to a temporary file: {error}"
-            raise NoRoom(f"{says}. Set TMPDIR to a directory with more room, and run this again.") from error
+            raise Failed(f"{says}. Set TMPDIR to a directory with more room, and run this again.") from error
 
-    async def _read(self, since: datetime | None) -> None:
+    async def _copy(self, since: datetime | None) -> None:
         committed = await self._check.committed()
         async for batch in read_to_end(self._log, self._topics.requests, since=since):
             self._insert("requests", self._requests_in(batch))
         async for batch in read_to_end(self._log, self._topics.results, since=since):
             outcomes = self._check.outcomes(batch)
             behind = {(each.request_id, each.revision) for each in await self._check.behind(outcomes)}
-            keys = [(each.request_id, each.revision) for each in outcomes]
-            rows = [(*_stored(each.consumed), *key, key in behind) for each, key in zip(outcomes, keys, strict=True)]
-            self._insert("outcomes", rows)
+            keyed = [(each.consumed, (each.request_id, each.revision)) for each in outcomes]
+            self._insert("outcomes", [(*_stored(consumed), *key, key in behind) for consumed, key in keyed])
         # Leave out what workers had not ingested. They had ingested what is before the committed offset, which lags behind and
         # which operators may set back, and before the end of the last submission that has an outcome. A later message of its
         # request id proves nothing: its caller sent it again.
@@ -117,10 +106,8 @@ class TopicCopy:
             rest = (partition, ends.get(partition, 0))
             self._all("DELETE FROM requests WHERE partition = ? AND place >= ?", rest)
         last = 0
-        while rows := self._all(
-            f"SELECT {_MESSAGE}, rowid FROM requests WHERE NOT cancels AND rowid > ? ORDER BY rowid LIMIT {BATCH}",
-            (last,),
-        ):
+        kept = f"SELECT {_MESSAGE}, rowid FROM requests WHERE NOT cancels AND rowid > ? ORDER BY rowid LIMIT {BATCH}"
+        while rows := self._all(kept, (last,)):
             last = rows[-1][-1]
             messages = (_read(self._topics.requests, row) for row in rows)
             places = {(each.partition, each.offset): decode_submission(each.message) for each in messages}
@@ -137,17 +124,15 @@ class TopicCopy:
         batch: list[Submitted] = []
         decided: set[str] = set()
         for each in self._submitted(f"({_IS_MISSING}) OR ({_IS_REPLAY})"):
-            natural = each.submission.natural
-            alike = set() if natural is None else {natural.key, natural.stay or natural.key}
-            if batch and (alike & decided or each.missing != batch[-1].missing):
+            alike = {natural.key, natural.stay or natural.key} if (natural := each.submission.natural) else set()
+            unmade = batch and batch[-1].outcome is not None and batch[-1].outcome.status in _UNMADE
+            full = len(batch) == BATCH or unmade
+            if batch and (full or alike & decided or each.missing != batch[-1].missing):
                 yield batch
                 batch, decided = [], set()
             batch.append(each)
             if each.outcome is not None or each.cancellation is not None:
                 decided |= alike
-            if len(batch) == BATCH or (each.outcome is not None and each.outcome.status in _UNMADE):
-                yield batch
-                batch, decided = [], set()
         if batch:
             yield batch
 
@@ -160,14 +145,16 @@ class TopicCopy:
 
     def cancellations(self, *, of_missing: bool = True) -> Iterator[CancellationRequest]:
         """The requested cancellations; without `of_missing`, only of submissions that the store does not lack."""
-        condition = "r.cancels" if of_missing else f"r.cancels AND NOT {_LACKS}"
+        lacks = "EXISTS (SELECT 1 FROM requests m WHERE m.request_id = r.request_id AND m.lacking)"
+        condition = "r.cancels" if of_missing else f"r.cancels AND NOT {lacks}"
         for row in self._file.execute(f"SELECT {_MESSAGE} FROM requests r WHERE {condition} {_ORDER}"):
             yield decode_cancellation(_read(self._topics.requests, row).message)
 
     def outcomes(self) -> Iterator[tuple[PublishedOutcome, bool]]:
         """The last outcome of each submission, if the store lacks it; and whether the store lacks the submission as well."""
+        missing = "EXISTS (SELECT 1 FROM requests r WHERE r.request_id = o.request_id AND r.lacking)"
         for row in self._file.execute(
-            f"SELECT {_MESSAGE}, {_OF_MISSING} FROM outcomes o WHERE {_IS_LAST} ORDER BY o.rowid"
+            f"SELECT {_MESSAGE}, {missing} FROM outcomes o WHERE {_IS_LAST} ORDER BY o.rowid"
         ):
             yield self._outcome(row), bool(row[-1])
 
@@ -215,16 +202,14 @@ class TopicCopy:
 
     def _insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         names = f"{_MESSAGE}, request_id, " + ("cancels, revision" if table == "requests" else "revision, lacking")
-        insert = f"INSERT INTO {table} ({names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        self._file.executemany(insert, rows)
+        self._file.executemany(f"INSERT INTO {table} ({names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def _all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         return self._file.execute(statement, parameters).fetchall()
 
 
 def _stored(consumed: ConsumedMessage) -> tuple[Any, ...]:
-    message = consumed.message
-    place = (consumed.partition, consumed.offset, consumed.timestamp_ms)
+    message, place = consumed.message, (consumed.partition, consumed.offset, consumed.timestamp_ms)
     return *place, message.key, message.value, headers_as_text(message.headers)
 
 

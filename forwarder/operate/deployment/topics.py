@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend, make_database_roles, migrate_backend
 from forwarder.assembly.parts import topic_check
-from forwarder.operate.command import commands, open_deployment
+from forwarder.operate.command import Deployment, commands, open_deployment
 from forwarder.operate.output import AsJson, Failed, Shown, WrongUsage, listed, show_json, show_lines
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.settings import Distributed, Embedded, settings_and_logging
@@ -21,6 +21,7 @@ from forwarder.topics.kafka.security import acls, arguments
 from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, moment_of, read_to_end
 
 HIDDEN: Final = "(hidden)"
+_MAX_READ: Final = 1_000
 _SHOWN: Final = frozenset(
     """
     accountId arrivalDate attempts cancellation cancelledAt code createdAt currency deadlineSeconds departureDate duplicateOf
@@ -30,9 +31,6 @@ _SHOWN: Final = frozenset(
     """.split()
 )
 """Members that identify neither a guest nor a card. All others are hidden."""
-_HEADERS_HIDDEN: Final = frozenset({"dlt-exception-message"})  # a PMS's own words, which may quote the guest
-_MAX_TEXT: Final = 300
-_MAX_READ: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +73,9 @@ def _seen(consumed: ConsumedMessage) -> SeenMessage:
         value = {name: _masked(name, each) for name, each in decode_data(message).items()}
     except Undecodable:
         value = None
-    headers = {
-        name: HIDDEN if name in _HEADERS_HIDDEN else _text(each.decode("utf-8", "replace"))
-        for name, each in message.headers
-    }
+    headers = {name: _text(each.decode("utf-8", "replace")) for name, each in message.headers}
+    if "dlt-exception-message" in headers:
+        headers["dlt-exception-message"] = HIDDEN  # a PMS's own words, which may quote the guest
     key, kind = _text(message.key.decode("utf-8", "replace")), header(message.headers, "ce_type") or ""
     at = moment_of(consumed.timestamp_ms)
     return SeenMessage(consumed.partition, consumed.offset, at, key, kind, message.size, headers, value)
@@ -95,7 +92,7 @@ def _masked(name: str, value: Any) -> Any:
 
 
 def _text(text: str) -> str:
-    return mask(text)[:_MAX_TEXT]
+    return mask(text)[:300]
 
 
 async def create(
@@ -110,21 +107,17 @@ async def create(
     retention = None if retention_days is None else timedelta(days=retention_days)
     async with open_deployment(creates=True) as backend:
         if (retention or replicas) and isinstance(backend.settings.backend, Embedded):
-            raise WrongUsage(
-                "--retention-days and --replicas are for Kafka: the embedded log keeps one copy for 7 days."
-            )
+            embedded = "the embedded log keeps one copy for 7 days"
+            raise WrongUsage(f"--retention-days and --replicas are for Kafka: {embedded}.")
         created = await backend.create_topics(partitions, retention=retention, replicas=replicas)
         async with backend.log.admin() as admin:
             found = await admin.list()
         wanted = partitions or backend.settings.environment.partitions
-        names = backend.settings.topics.all()
     lines = [f"Topic {name} created." for name in created]
-    lines += [
-        f"Topic {name} has {found[name]} partitions, not {wanted}. It is left as it is: set "
-        f"FORWARDER_PARTITIONS={found[name]}, or add partitions with forwarder topics grow."
-        for name in names
-        if found.get(name, wanted) != wanted
-    ]
+    for name in backend.settings.topics.all():
+        if (has := found.get(name, wanted)) != wanted:
+            advice = f"set FORWARDER_PARTITIONS={has}, or add partitions with forwarder topics grow."
+            lines.append(f"Topic {name} has {has} partitions, not {wanted}. It is left as it is: {advice}")
     return Shown([{"topic": name} for name in created], "\n".join(lines) or "All topics exist.")
 
 
@@ -180,9 +173,9 @@ async def _first(backend: Backend, admin: TopicAdmin) -> list[str]:
     return first + [f"stop the worker on {each.host}" for each in live if each.role == "worker"]
 
 
-async def list_topics() -> Shown:
+async def list_topics(backend: Deployment) -> Shown:
     """List the topics and their partitions."""
-    async with open_deployment() as backend, backend.log.admin() as admin:
+    async with backend.log.admin() as admin:
         found = await admin.list()
         rows = [{"topic": name, "partitions": found.get(name)} for name in backend.settings.topics.all()]
     return listed(rows, ("topic", "partitions"))
@@ -200,16 +193,12 @@ def print_acls(
         raise WrongUsage("ACLs are for Kafka (FORWARDER_KAFKA_BOOTSTRAP_SERVERS): the embedded log has no users.")
     tool = ["kafka-acls.sh", "--bootstrap-server", settings.backend.bootstrap_servers]
     tool += ["--command-config", command_config] if command_config else []
-    rows: list[Mapping[str, Any]] = []
-    lines: list[str] = []
-    for stage, allowed in acls(settings.topics, settings.worker.group, settings.notifier.group).items():
-        named = user.replace("{stage}", stage)
-        rows += [{"stage": stage, "user": named, **asdict(acl)} for acl in allowed]
-        lines += [shlex.join([*tool, *arguments(acl, named)]) for acl in allowed]
+    by_stage = acls(settings.topics, settings.worker.group, settings.notifier.group)
+    granted = [(stage, user.replace("{stage}", stage), acl) for stage, allowed in by_stage.items() for acl in allowed]
     if as_json:
-        show_json(rows)
-    else:
-        show_lines(lines)  # unwrapped, to be copied
+        show_json([{"stage": stage, "user": named, **asdict(acl)} for stage, named, acl in granted])
+    else:  # unwrapped, to be copied
+        show_lines(shlex.join([*tool, *arguments(acl, named)]) for _, named, acl in granted)
 
 
 def migrate(roles: bool = False) -> Shown:

@@ -4,7 +4,6 @@ its own. A second run continues where the first stopped. Retrying at once and ca
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Final, Generic, TypeVar
@@ -26,13 +25,10 @@ from forwarder.store.submissions.repairs import Repairs
 from forwarder.topics.codec import MessageSigner, encode_cancellation
 from forwarder.topics.port import Publisher
 
-_AT_ONCE: Final = 200
-_NAMED: Final = 50  # how many request ids an audit entry names
 _LISTED: Final = 10
 
 T = TypeVar("T")
-OnDone = Callable[[int], None]
-"""Called with the number of further submissions processed."""
+OnDone = Callable[[int], None]  # called with the number of further submissions processed
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +70,11 @@ async def run_each(
 ) -> Outcome:
     """Repairs each of `chosen` until `stop`, or an outage. `name` gives the request id; `repair` returns whether it changed
     anything, and raises `Failed` for one that cannot be repaired: the others can."""
-    failed: dict[str, str] = {}
+    failed = {}
 
     async def repair_one(one: Sequence[T]) -> int:
         try:
-            return int(await repair(one[0]))
+            return await repair(one[0])
         except Failed as error:
             failed[name(one[0])] = str(error)
             return 0
@@ -91,7 +87,7 @@ async def run_each(
 async def _run(
     chosen: Sequence[T], repair: Callable[[Sequence[T]], Awaitable[int]], at_once: int, stop: Stop, on_done: OnDone
 ) -> Outcome:
-    """Repairs so many at once; `repair` returns how many it changed."""
+    """Repairs `at_once` at a time; `repair` returns how many it changed."""
     outcome = Outcome()
     for first in range(0, len(chosen), at_once):
         some, outcome.left = chosen[first : first + at_once], len(chosen) - first
@@ -138,10 +134,8 @@ async def selected(
         unknown = [each for each in request_ids if each not in statuses]
         # A duplicate's id resolves to the submission that it duplicates.
         return found, unknown if len(found) + len(unknown) >= len({*request_ids}) else ()
-    rows: list[SubmissionSummary] = []
-    async with aclosing(SubmissionSearch(backend.overview, backend.request_ids).pages(query, page=1000)) as pages:
-        async for page, _ in pages:
-            rows += page
+    pages = SubmissionSearch(backend.overview, backend.request_ids).pages(query, page=1000)
+    rows = [each async for page, _ in pages for each in page]
     if not rows:
         await require_known(backend, workspace=query.workspace_id, account=query.account_id)
     return rows, ()
@@ -177,9 +171,8 @@ async def carry_out(
         others = [f"{len(plan.settled)} already are"] if plan.settled else []
         others += [f"{count} refused ({why})" for why, count in Counter(plan.refused.values()).items()]
         passed_over = f" {'; '.join([*others, *skipped])}." if [*others, *skipped] else ""
-        text: list[Block] = [f"{len(plan.chosen)} would be {planned or done}.{passed_over}"]
-        if rows:
-            text.insert(0, Table(rows, [*rows[0]]))
+        table: list[Block] = [Table(rows, [*rows[0]])] if rows else []
+        text = [*table, f"{len(plan.chosen)} would be {planned or done}.{passed_over}"]
         numbers = {"selected": len(plan.chosen), "groups": rows, "already": len(plan.settled)}
         return Shown({"dryRun": True, **numbers, "refused": plan.refused, "skipped": plan.skipped}, text)
     agreed(question, yes=consent.yes)
@@ -204,20 +197,18 @@ async def carry_out(
 
 def plan_retry(found: Sequence[SubmissionSummary], *, now: str) -> Plan[SubmissionSummary]:
     """Chooses those of `found` that wait until after `now` (ISO 8601): for a push, a look-up, or the cancellation in their PMS."""
-    chosen: list[SubmissionSummary] = []
-    settled: list[str] = []
-    refused: dict[str, str] = {}
+    advice = {
+        Status.FAILED: "FAILED: `forwarder dead-letters replay` puts it back",
+        Status.IN_DOUBT: "IN_DOUBT, and its PMS cannot be asked: `forwarder submissions settle`",
+    }
+    chosen, settled, refused = [], [], {}
     for each in found:
         if each.held or (each.due_at is not None and each.due_at <= now):
             settled.append(each.request_id)
         elif each.due_at is not None:
             chosen.append(each)
         else:
-            why = {
-                Status.FAILED: "FAILED: `forwarder dead-letters replay` puts it back",
-                Status.IN_DOUBT: "IN_DOUBT, and its PMS cannot be asked: `forwarder submissions settle`",
-            }.get(each.status, f"{each.status.value}: nothing is left to do")
-            refused[each.request_id] = why
+            refused[each.request_id] = advice.get(each.status, f"{each.status.value}: nothing is left to do")
     return Plan(chosen, settled, refused)
 
 
@@ -235,10 +226,10 @@ async def make_due(
 
     async def repair(some: Sequence[SubmissionSummary]) -> int:
         ids = [each.request_id for each in some]
-        async with audit.operation("submissions.retry", count=len(ids), submissions=ids[:_NAMED]):
+        async with audit.operation("submissions.retry", count=len(ids), submissions=ids[:50]):
             return await repairs.make_due([each.id for each in some], now=clock.now())
 
-    return await _run(plan.chosen, repair, _AT_ONCE, stop, on_done)
+    return await _run(plan.chosen, repair, 200, stop, on_done)
 
 
 async def retry(request_ids: RequestIds = None, *, filters: Filters, consent: Consent) -> Shown:
@@ -326,11 +317,11 @@ def plan_cancel(found: Sequence[SubmissionSummary]) -> Plan[str]:
 
 @dataclass(frozen=True, slots=True)
 class _CancelFilters(Filters):
-    """The filters for cancelling: here --reason is the reason to cancel, and there is no --pms-id."""
+    """The filters for cancelling: here --reason is the reason to cancel, and there is no --pms-id.
 
-    reason: Annotated[str | None, Option("--last-reason", help="Only those whose last try ended for this reason.")] = (
-        None
-    )
+    reason: Only those whose last try ended for this reason."""
+
+    reason: Annotated[str | None, Option("--last-reason")] = None
     pms_id: str | None = field(default=None, init=False)
 
 
@@ -356,13 +347,13 @@ async def cancel(
             status = await cancellations.request(one, why)
             if status is None:
                 raise not_found(one)
-            if status is Status.CANCELLED:
-                return status_after(one, status, "There is nothing left to do.")
-            return status_after(one, status, "A worker cancels it; `forwarder submissions show` shows the result.")
+            following = "A worker cancels it; `forwarder submissions show` shows the result."
+            return status_after(
+                one, status, "There is nothing left to do." if status is Status.CANCELLED else following
+            )
         found, unknown = await selected(backend, request_ids or [], query)
         plan = plan_cancel(found).of_selection(request_ids or [], unknown)
-        chosen = {*plan.chosen}
-        groups = groups_of([each for each in found if each.request_id in chosen])
+        groups = groups_of([each for each in found if each.request_id in {*plan.chosen}])
         question = f"Cancel {len(plan.chosen)}? What was made is cancelled in its PMS."
         words = {"done": "asked to be cancelled", "planned": "cancelled", "question": question}
         return await carry_out(plan, groups, partial(cancellations.run, plan, why), consent, **words)

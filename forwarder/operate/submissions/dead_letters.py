@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import moment_if_given, open_deployment, require_known
+from forwarder.operate.command import Deployment, moment_if_given, open_deployment, require_known
 from forwarder.operate.output import Failed, Shown, WrongUsage, fields_of, json_line, listed, picked
 from forwarder.reservation.outcome import FAILURE_CLASS, FAILURE_CLASSES, FORGED, SET_ASIDE, UNDECODABLE
 from forwarder.reservation.parsing import whole_number
@@ -20,7 +20,6 @@ from forwarder.store.lists.overview import FailedState, Overview
 from forwarder.topics.codec import CUT, EVENT_ID, Undecodable, decode_data, header, replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message, moment_of, read_to_end
 
-_QUERY_SIZE = 1000
 _DIGITS = 9  # of a number that one of ours wrote
 
 
@@ -67,6 +66,9 @@ class Letter:
     superseded_by: str | None = None
 
 
+Found = Sequence[tuple[Letter, LetterState]]
+
+
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
     """Selects letters as far as given: by their ids, account, failure class, and when they were set aside: at or after `since`, and
@@ -88,39 +90,38 @@ class LetterFilter:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class DeadLetterReader:
     """Reads the letters of one deployment from `topic`. Its methods raise `LogUnavailable` and `StoreUnavailable`."""
 
-    def __init__(self, log: Log, topic: str, overview: Overview) -> None:
-        self._log = log
-        self._topic = topic
-        self._overview = overview
+    log: Log
+    topic: str
+    overview: Overview
 
-    async def find(self, wanted: LetterFilter) -> Sequence[tuple[Letter, LetterState]]:
+    async def find(self, wanted: LetterFilter) -> Found:
         """Matching letters, newest first, each with its state. A letter that was written twice counts once."""
         found: dict[str, Letter] = {}
-        async with aclosing(read_to_end(self._log, self._topic)) as batches:
+        async with aclosing(read_to_end(self.log, self.topic)) as batches:
             async for batch in batches:
                 found |= {letter.id: letter for letter in map(letter_of, batch) if wanted.includes(letter)}
         newest_first = sorted(found.values(), key=lambda letter: (letter.set_aside_at, letter.place), reverse=True)
         asked = sorted({each.request_id for each in newest_first if each.revision is not None})
         failed: dict[str, FailedState] = {}
-        for first in range(0, len(asked), _QUERY_SIZE):
-            failed |= await self._overview.failed(asked[first : first + _QUERY_SIZE])
+        for first in range(0, len(asked), 1000):
+            failed |= await self.overview.failed(asked[first : first + 1000])
         return [_with_state(letter, failed.get(letter.request_id)) for letter in newest_first]
 
     async def messages(self, letters: Collection[Letter]) -> AsyncGenerator[Sequence[Message], None]:
         """The messages of `letters`, in topic order, in batches. Leaves out pruned ones."""
         places = {letter.place for letter in letters}
-        async with aclosing(read_to_end(self._log, self._topic)) as batches:
+        async with aclosing(read_to_end(self.log, self.topic)) as batches:
             async for batch in batches:
                 if chosen := [each.message for each in batch if (each.partition, each.offset) in places]:
                     yield chosen
 
     async def message(self, letter: Letter) -> Message | None:
         """The whole letter; None if it was pruned since."""
-        found = [message async for batch in self.messages([letter]) for message in batch]
-        return found[0] if found else None
+        return next(iter([message async for batch in self.messages([letter]) for message in batch]), None)
 
 
 def letter_of(consumed: ConsumedMessage) -> Letter:
@@ -133,9 +134,8 @@ def letter_of(consumed: ConsumedMessage) -> Letter:
         value = decode_data(message)
     except Undecodable:
         value = {}
-    # The account in the value, or else in the key, which begins with it.
     account = value.get("integrationAccountId")
-    if not isinstance(account, str):
+    if not isinstance(account, str):  # the key begins with it
         account = message.key.decode("utf-8", "replace").partition(":")[0]
     # The place of the unreadable message; without a header for it, the place of the letter.
     original = [header(headers, f"dlt-original-{name}") for name in ("partition", "offset")]
@@ -204,35 +204,31 @@ def value_of(letter: Letter, message: Message) -> dict[str, Any] | None:
 
 # --- the commands ---
 
+_CLASSES = ", ".join(FAILURE_CLASSES)
 COLUMNS = ("id", "at", "account", "failureClass", "reason", "attempts", "standing")
 """The columns that fit a table: a failure's id begins with its requestId."""
 
 
 @dataclass(frozen=True, slots=True)
 class LetterOptions:
-    """Filters, combined with AND."""
+    """Filters, combined with AND.
+
+    since: Only those set aside since then: ISO 8601, or an age such as 30m, 2h, 7d.
+    until: Only those set aside before then, in the same formats."""
 
     account: Annotated[str | None, Option("--account", help="Only of this integration account.")] = None
-    failure_class: Annotated[
-        str | None, Option("--class", help=f"Only of this class: {', '.join(FAILURE_CLASSES)}.")
-    ] = None
-    since: Annotated[
-        str | None, Option(help="Only those set aside since then: ISO 8601, or an age such as 30m, 2h, 7d.")
-    ] = None
-    until: Annotated[str | None, Option(help="Only those set aside before then, in the same formats.")] = None
+    failure_class: Annotated[str | None, Option("--class", help=f"Only of this class: {_CLASSES}.")] = None
+    since: str | None = None
+    until: str | None = None
 
     def wanted(self) -> LetterFilter:
         """Raises `WrongUsage`."""
         if self.failure_class is not None and self.failure_class not in FAILURE_CLASSES:
-            known = ", ".join(FAILURE_CLASSES)
-            raise WrongUsage(f"There is no failure class {self.failure_class!r}; there are: {known}.")
+            raise WrongUsage(f"There is no failure class {self.failure_class!r}; there are: {_CLASSES}.")
         after, before = moment_if_given(self.since, "--since"), moment_if_given(self.until, "--until")
         if after is not None and before is not None and after >= before:
             raise WrongUsage("--since must be before --until.")
         return LetterFilter(account=self.account, failure_class=self.failure_class, since=after, until=before)
-
-
-Found = Sequence[tuple[Letter, LetterState]]
 
 
 async def list_letters(
@@ -259,35 +255,34 @@ async def list_letters(
 
 
 async def show(
+    backend: Deployment,
     letter_id: Annotated[str, Argument(metavar="ID", help="The letter's id from `dead-letters list`.")],
-    raw: Annotated[
-        bool, Option("--raw", help="Print the value of an undecodable one; it may contain anything.")
-    ] = False,
+    raw: bool = False,
 ) -> Shown:
-    """Show one dead letter: its reason, its headers, its value without the card."""
-    async with open_deployment() as backend:
-        letters = letters_of(backend)
-        ((letter, state),) = all_of([letter_id], await letters.find(LetterFilter(ids=[letter_id])))
-        message = await letters.message(letter)
+    """Show one dead letter: its reason, its headers, its value without the card.
+
+    raw: Print the value of an undecodable one; it may contain anything."""
+    letters = letters_of(backend)
+    ((letter, state),) = all_of([letter_id], await letters.find(LetterFilter(ids=[letter_id])))
+    message = await letters.message(letter)
     if message is None:
         raise Failed(f"the dead letter {letter_id} has just been pruned from the log")
     if raw and letter.revision is not None:
         raise WrongUsage(f"{letter_id} can be read, and is shown without its card: leave out --raw.")
     about = {**row(letter, state), "detail": letter.detail, "sizeBytes": len(message.value)}
     headers, value = headers_of(message), value_of(letter, message)
-    text = "Not shown: it could not be decoded, and may contain anything. --raw shows it."
     if raw:
         text = message.value.decode("utf-8", "backslashreplace")
     elif value is not None:
         text = json.dumps(json.loads(json_line(value)), ensure_ascii=False, indent=2)
+    else:
+        text = "Not shown: it could not be decoded, and may contain anything. --raw shows it."
     whole = {**about, "headers": headers, **({"raw": text} if raw else {"value": value})}
     return Shown(whole, (fields_of(about), "\nheaders", fields_of(headers), "\nvalue", text))
 
 
 async def acknowledge(
-    failure_class: Annotated[
-        str, Argument(metavar="CLASS", help=f"The class: {', '.join(SET_ASIDE)}.", show_default=False)
-    ],
+    failure_class: Annotated[str, Argument(metavar="CLASS", help=f"The class: {', '.join(SET_ASIDE)}.")],
 ) -> Shown:
     """Acknowledge messages that workers set aside, once you know where they came from: status and alert end.
 

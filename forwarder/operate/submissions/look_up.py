@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from typer import Argument
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import commands, open_deployment
+from forwarder.operate.command import Deployment, commands
 from forwarder.operate.output import AsJson, Failed, Shown, listed, picked, say
 from forwarder.operate.submissions.bulk import Yes, agreed
 from forwarder.operate.submissions.search import RequestId, not_found
@@ -75,8 +75,8 @@ async def look_up_in_pms(backend: Backend, request_id: str) -> LookedUp | None:
     try:
         async with open_pms(backend) as opened:
             account = await _account_of(backend, asked)
-            workspace, target = account.workspace_id, asked.request_id
-            async with backend.audit.request("submission.look_up", workspace=workspace, target=target):
+            audited = {"workspace": account.workspace_id, "target": asked.request_id}
+            async with backend.audit.request("submission.look_up", **audited):
                 return await _ask(backend, opened, account, asked)
     except NotReached as error:
         return LookedUp("unknown", f"Not asked: {error}")
@@ -96,66 +96,60 @@ async def _ask(backend: Backend, opened: PmsDirectory, account: Account, asked: 
         found = outcome.pms_reservation_id
         return LookedUp("there", f"The PMS has it, as {found}: settle it as confirmed under that identifier.", found)
     if isinstance(outcome, Absent):
-        advice = "A push that was sent in the last minutes may still arrive: ask again"
-        return LookedUp(
-            "absent", f"The PMS has nothing under our reference. {advice} before it is settled as not made."
+        advice = (
+            "A push that was sent in the last minutes may still arrive: ask again before it is settled as not made."
         )
+        return LookedUp("absent", f"The PMS has nothing under our reference. {advice}")
     return LookedUp("unknown", f"The PMS does not say ({outcome.reason}): {outcome.detail}")
 
 
-async def look_up(request_id: RequestId) -> Shown:
+async def look_up(backend: Deployment, request_id: RequestId) -> Shown:
     """Ask the PMS whether it has the reservation, by our reference. Nothing is changed, here or there.
 
     Use it before you settle a submission of a PMS that workers cannot search. Exit code 1 if the PMS gives no answer.
     """
-    async with open_deployment() as backend:
-        found = await look_up_in_pms(backend, request_id)
+    found = await look_up_in_pms(backend, request_id)
     if found is None:
         raise not_found(request_id)
-    unknown = found.answer == "unknown"
-    return Shown(found, () if unknown else found.says, failed=found.says if unknown else None)
+    return Shown(found, (), failed=found.says) if found.answer == "unknown" else Shown(found, found.says)
 
 
 # --- doubles ---
 
-_COLUMNS = ("requestId", "account", "pmsReservationId", "others", "property", "arrival", "departure")
-
 
 class NotCancelled(Failed):
-    """Nothing was cancelled. The message says why, with the remedy."""
+    """Nothing was cancelled. The message says why, with the remedy. The audit trail has its name."""
 
 
-async def list_doubles() -> Shown:
+async def list_doubles(backend: Deployment) -> Shown:
     """List submissions for which the PMS shows a second reservation under the same reference, newest first."""
-    async with open_deployment() as backend:
-        found = await backend.overview.doubled()
-    rows = [
-        picked(asked, "requestId account=account_id pmsReservationId")
-        | {"others": ", ".join(asked.doubles), "property": asked.reservation["propertyId"]}
-        | {"arrival": asked.reservation["arrivalDate"], "departure": asked.reservation["departureDate"]}
-        for asked in found
-    ]
-    return listed(rows, _COLUMNS)
+    found = await backend.overview.doubled()
+    rows = []
+    for asked in found:
+        row = picked(asked, "requestId account=account_id pmsReservationId") | {"others": ", ".join(asked.doubles)}
+        stay = {"property": "propertyId", "arrival": "arrivalDate", "departure": "departureDate"}
+        rows.append(row | {name: asked.reservation[member] for name, member in stay.items()})
+    return listed(rows, ("requestId", "account", "pmsReservationId", "others", "property", "arrival", "departure"))
 
 
 async def cancel_double(
+    backend: Deployment,
     request_id: Annotated[str, Argument(metavar="REQUEST_ID", help="The submission: rsv_….")],
     pms_reservation_id: Annotated[str, Argument(metavar="PMS_ID", help="The reservation to cancel in the PMS.")],
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Cancel the other reservation in the PMS, after showing it. The reservation that confirmed the submission stays."""
-    async with open_deployment() as backend:
-        asked = await backend.overview.asked_for(request_id)
-        if asked is None or not asked.doubles:
-            raise Failed(f"{request_id} has no double. `forwarder doubles list` names those that have one.")
-        if not as_json:
-            about, made = asked.reservation, asked.pms_reservation_id
-            stay = f"property {about['propertyId']}, {about['arrivalDate']} to {about['departureDate']}"
-            stays = f"It is confirmed as {made}, which stays; {pms_reservation_id} is to be cancelled."
-            say(f"{asked.request_id}, account {asked.account_id}: {stay}. {stays}")
-        agreed(f"Cancel {pms_reservation_id} in the PMS?", yes=yes)
-        await _cancel_in_pms(backend, asked, pms_reservation_id)
+    asked = await backend.overview.asked_for(request_id)
+    if asked is None or not asked.doubles:
+        raise Failed(f"{request_id} has no double. `forwarder doubles list` names those that have one.")
+    if not as_json:
+        about, made = asked.reservation, asked.pms_reservation_id
+        stay = f"property {about['propertyId']}, {about['arrivalDate']} to {about['departureDate']}"
+        stays = f"It is confirmed as {made}, which stays; {pms_reservation_id} is to be cancelled."
+        say(f"{asked.request_id}, account {asked.account_id}: {stay}. {stays}")
+    agreed(f"Cancel {pms_reservation_id} in the PMS?", yes=yes)
+    await _cancel_in_pms(backend, asked, pms_reservation_id)
     result = {"requestId": request_id, "cancelled": pms_reservation_id}
     Shown(result, f"{pms_reservation_id} is cancelled in the PMS.").show(as_json=as_json)
 

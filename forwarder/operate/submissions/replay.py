@@ -23,8 +23,6 @@ from forwarder.store.audit import AuditResult
 from forwarder.topics.codec import MessageSigner, replayed
 from forwarder.topics.port import LogUnavailable, Message, Publisher
 
-_STEPS_A_SECOND = 10  # how often letters are published; those of one step are published together
-
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
@@ -74,7 +72,8 @@ class Replay:
     async def run(self, letters: AsyncIterable[Sequence[Message]], on_published: OnDone) -> None:
         """Publishes `letters` in order. Raises `LogUnavailable`, `MessageTooLarge`: then some of the last few may have been
         published."""
-        at_once, due_at = max(1, int(self.rate / _STEPS_A_SECOND)), self.clock.monotonic()
+        # Ten times a second; letters of one step are published together.
+        at_once, due_at = max(1, int(self.rate / 10)), self.clock.monotonic()
         async for some in letters:
             for first in range(0, len(some), at_once):
                 await first_of(self.clock.sleep(due_at - self.clock.monotonic()), self.stop.wait())
@@ -97,7 +96,7 @@ async def replay(
     ids: Annotated[list[str] | None, Argument(metavar="ID...", help="Only those with these ids.")] = None,
     *,
     filters: dead_letters.LetterOptions,
-    all_open: Annotated[bool, Option("--all-open", help="All open ones.")] = False,
+    all_open: bool = False,
     dry_run: bool = False,
     rate: Annotated[float, Option(help="Maximum per second.")] = 50.0,
     yes: Yes = False,
@@ -107,11 +106,13 @@ async def replay(
     Workers push them again, until the account's deadline. Replaying twice books once. Undecodable ones are replayed, unchanged,
     only if their ids are given.
 
+    all_open: All open ones.
     dry_run: Only say what would be replayed, by account and class."""
     wanted = filters.wanted()
     if [bool(ids), wanted != LetterFilter(), all_open].count(True) != 1:
-        filtered = "by filters (--account, --class, --since, --until)"
-        raise WrongUsage(f"Select dead letters: by ids, {filtered}, or --all-open.")
+        raise WrongUsage(
+            "Select dead letters: by ids, by filters (--account, --class, --since, --until), or --all-open."
+        )
     if wanted.failure_class == UNDECODABLE:
         raise WrongUsage("Undecodable ones are replayed only if their ids are given.")
     if not 0 < rate <= _FASTEST:
@@ -147,7 +148,7 @@ async def replay(
 
 
 def _planned(plan: ReplayPlan) -> Shown:
-    rows = [dead_letters.row(letter, state) for letter, state in plan.chosen]
+    rows = [dead_letters.row(*each) for each in plan.chosen]
     counts = Counter((letter.account, letter.failure_class) for letter, _ in plan.chosen)
     groups = [{"account": of, "failureClass": name, "count": count} for (of, name), count in sorted(counts.items())]
     text: list[Block] = []

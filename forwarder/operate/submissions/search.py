@@ -10,20 +10,9 @@ from typing import Annotated, Any, Final
 from pydantic_core import from_json
 from typer import Argument, Option
 
-from forwarder.operate.command import moment_if_given, open_deployment, require_known
-from forwarder.operate.output import (
-    AsJson,
-    Failed,
-    Grid,
-    Shown,
-    WrongUsage,
-    json_line,
-    listed,
-    more_than,
-    picked,
-    show_lines,
-    while_read,
-)
+from forwarder.operate import output
+from forwarder.operate.command import Deployment, moment_if_given, open_deployment, require_known
+from forwarder.operate.output import AsJson, Block, Failed, Grid, Shown, WrongUsage, listed, picked
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import RequestIds
@@ -40,12 +29,12 @@ _FIELDS: Final = (
 RequestId = Annotated[str, Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
 
 
+@dataclass(frozen=True, slots=True)
 class SubmissionSearch:
     """Searches `overview`. `request_ids` fetches the keys for hashing transaction ids."""
 
-    def __init__(self, overview: Overview, request_ids: Callable[[], Awaitable[RequestIds]]) -> None:
-        self._overview = overview
-        self._request_ids = request_ids
+    overview: Overview
+    request_ids: Callable[[], Awaitable[RequestIds]]
 
     async def pages(
         self, query: SubmissionQuery, *, page: int, before: int | None = None
@@ -53,16 +42,16 @@ class SubmissionSearch:
         """Pages of submissions that match `query` and have an id below `before`, newest first, at most `page` rows each. A page
         may be empty when one scan step finds no match. Each comes with the id to continue below, None at the end. Raises
         `StoreUnavailable`."""
-        known = [] if query.account_id and not query.workspace_id else await self._overview.accounts(query.workspace_id)
+        known = [] if query.account_id and not query.workspace_id else await self.overview.accounts(query.workspace_id)
         if query.account_id is not None:
             known = [query.account_id] if query.workspace_id is None or query.account_id in known else []
         keys = None
         if query.transaction_id is not None:
-            ids = await self._request_ids()
+            ids = await self.request_ids()
             keys = {each: ids.transaction_key(each, query.transaction_id.strip()) for each in known}
         wanted, below = replace(query, accounts=known, transaction_keys=keys), before
         while True:
-            rows, below = await self._overview.search(wanted, limit=page, before=below)
+            rows, below = await self.overview.search(wanted, limit=page, before=below)
             yield rows, below
             if below is None:
                 return
@@ -147,8 +136,6 @@ def row(summary: SubmissionSummary) -> dict[str, Any]:
 
 # --- the history of one ---
 
-_NEXT = {Status.PENDING: "try", Status.CONFIRMED: "cancellation"}
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -202,7 +189,8 @@ class History:
         if summary.held:
             yield Step("", "a worker has it now", planned=True)
         elif summary.due_at is not None:
-            yield Step(summary.due_at, _NEXT.get(summary.status, "look-up"), planned=True)
+            step = {Status.PENDING: "try", Status.CONFIRMED: "cancellation"}.get(summary.status, "look-up")
+            yield Step(summary.due_at, step, planned=True)
         elif summary.status is Status.IN_DOUBT:
             yield Step("", "waits for `forwarder submissions settle`", planned=True)
         if summary.status is Status.PENDING and summary.deadline_at is not None:
@@ -215,19 +203,16 @@ class History:
 async def history_of(request_id: str, overview: Overview, deliveries: Deliveries) -> History | None:
     """The submission with that request id, or the one that it is a duplicate of; None if it was not ingested. Raises
     `StoreUnavailable`."""
-    found = await overview.find(request_id)
-    if found is None:
+    if (found := await overview.find(request_id)) is None:
         return None
-    summary, stored = found
-    about = await deliveries.about(summary.request_id)
-    return History(summary, stored, await overview.unpublished(summary.id), about)
+    unpublished = await overview.unpublished(found[0].id)
+    return History(*found, unpublished, await deliveries.about(found[0].request_id))
 
 
 # --- the commands ---
 
 _COLUMNS = ("acceptedAt", "status", "requestId", "account", "attempts", "reason", "dueAt", "pmsReservationId")
 _PAGE = 500
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 async def list_submissions(
@@ -244,12 +229,12 @@ async def list_submissions(
     query = filters.query()
     async with open_deployment() as backend:
         search = SubmissionSearch(backend.overview, backend.request_ids)
-        with while_read():
+        with output.while_read():
             if not as_json:
                 found = await search.newest(query, limit + 1)
                 if not found:
                     await require_known(backend, workspace=filters.workspace, account=filters.account)
-                notes = more_than(limit) if len(found) > limit else ()
+                notes = output.more_than(limit) if len(found) > limit else ()
                 listed([row(summary) for summary in found[:limit]], _COLUMNS, notes=notes).show(as_json=False)
                 return
             # A page at a time: there may be more submissions than fit into memory.
@@ -257,20 +242,19 @@ async def list_submissions(
             async with aclosing(search.pages(query, page=min(limit, _PAGE))) as pages:
                 async for rows, _ in pages:
                     for summary in rows[:left]:
-                        show_lines([before + json_line(row(summary))])
+                        output.show_lines([before + output.json_line(row(summary))])
                         before = ","
                     left -= len(rows)
                     if left <= 0:
                         break
             if before == "[":
                 await require_known(backend, workspace=filters.workspace, account=filters.account)
-            show_lines(["[]" if before == "[" else "]"])
+            output.show_lines(["[]" if before == "[" else "]"])
 
 
-async def show_history(request_id: RequestId) -> Shown:
+async def show_history(backend: Deployment, request_id: RequestId) -> Shown:
     """Show one submission: its history, try by try, and what comes next; with --json also its record."""
-    async with open_deployment() as backend:
-        found = await history_of(request_id, backend.overview, Deliveries(backend.engine))
+    found = await history_of(request_id, backend.overview, Deliveries(backend.engine))
     if found is None:
         raise not_found(request_id)
     summary, stored, record = found.summary, found.stored, from_json(found.stored.record)
@@ -284,13 +268,14 @@ async def show_history(request_id: RequestId) -> Shown:
     made = "" if summary.pms_reservation_id is None else f", {summary.pms_reservation_id} in the PMS"
     room = "" if not record.get("roomId") else f", room {record['roomId']}"
     price = f"{record['totalPrice']} {record['currency']}".strip()
-    text: tuple[Any, ...] = (
+    steps = [_step_row(step, summary.accepted_at) for step in found.steps()]
+    text: tuple[Block, ...] = (
         f"{summary.request_id} is {summary.status.value}{made}",
         f"account {summary.account_id}, workspace {summary.workspace_id}, property {summary.property_id}{room}",
         f"{summary.arrival} to {summary.departure}, {price}, {record['primaryGuest']['name'] or 'no guest'}",
         *stored.evidence.words,
         "",
-        Grid([_step_row(step, summary.accepted_at) for step in found.steps()]),
+        Grid(steps),
     )
     return Shown({**about, "record": record}, text)
 
@@ -299,8 +284,9 @@ def _step_row(step: Step, accepted_at: str) -> tuple[str, ...]:
     after = ""
     if step.at:
         seconds = (datetime.fromisoformat(step.at) - datetime.fromisoformat(accepted_at)).total_seconds()
-        unit, name = next(((unit, name) for unit, name in _UNITS if abs(seconds) >= unit), (1, "s"))
-        after = f"{seconds:+.3f} s" if unit == 1 else f"{seconds / unit:+.1f} {name}"
+        units = ((86400, "d"), (3600, "h"), (60, "min"))
+        larger = (f"{seconds / unit:+.1f} {name}" for unit, name in units if abs(seconds) >= unit)
+        after = next(larger, f"{seconds:+.3f} s")
     took = "" if step.seconds is None else f"{step.seconds:.3f} s"
     said = ": ".join(each for each in (step.reason, step.detail) if each)
     return (step.at, after, f"next: {step.what}" if step.planned else step.what, took, step.outcome or "", said)

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, 
 from pydantic.alias_generators import to_camel
 from typer import Argument, Option
 
-from forwarder.assembly.backend import Backend
 from forwarder.operate.command import commands, open_deployment, text_from
 from forwarder.operate.output import Failed, Shown, WrongUsage
 from forwarder.operate.submissions.bulk import Consent, OnDone, Outcome, Plan, cancel, carry_out, retry, run_each
@@ -40,28 +39,24 @@ class NotInDoubt(Exception):
 
 
 class Repair:
-    """Settles what no look-up can. Each call changes everything or nothing, and raises `NotInDoubt` or `StoreUnavailable`.
+    """Settles what no look-up can. Each call changes everything or nothing, and raises `NotInDoubt` or `StoreUnavailable`. `by` and
+    `note`: who checked the PMS, and a note for the audit trail, where card numbers are masked.
 
     The same transaction puts the result event in the outbox; a worker publishes it. The decision is listed among the attempts, as
     `settle`.
     """
 
     def __init__(self, repairs: Repairs, clock: Clock, audit: Audit, *, by: str = "", note: str = "") -> None:
-        """`by` and `note`: who checked the PMS, and a note for the audit trail, where card numbers are masked."""
-        self._repairs = repairs
-        self._clock = clock
-        self._audit = audit
+        self._repairs, self._clock, self._audit = repairs, clock, audit
         self._said = {name: mask(text.strip()) for name, text in (("by", by), ("note", note)) if text.strip()}
 
     async def confirm(self, request_id: str, pms_reservation_id: str) -> None:
         """Confirms it under the PMS's id. A requested cancellation is tried for a day."""
         outcome = Confirmed(pms_reservation_id)
         async with self._settling(request_id, "confirmed", outcome) as (work, attempts, now):
-            cancel_by, found = now + timedelta(seconds=DEFAULT_DEADLINE_SECONDS), work.evidence
-            ended = completed(
-                work, attempts, Status.CONFIRMED, now=now, confirmed=outcome, cancel_by=cancel_by, evidence=found
-            )
-            if not await self._repairs.settle(ended):
+            by = now + timedelta(seconds=DEFAULT_DEADLINE_SECONDS)
+            end = partial(completed, work, attempts, Status.CONFIRMED, now=now, evidence=work.evidence)
+            if not await self._repairs.settle(end(confirmed=outcome, cancel_by=by)):
                 raise NotInDoubt
 
     async def reject(self, request_id: str, reason: str) -> None:
@@ -95,7 +90,6 @@ class Repair:
             yield work, with_attempt(work.attempts, "settle", iso(now), 0, outcome), now
 
 
-_AT_ONCE: Final = 500
 _MAX_NOTE: Final = 200
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
 
@@ -120,11 +114,9 @@ async def decide(
         case Decision.REJECTED:
             await repair.reject(request_id, text)
         case Decision.NOT_MADE:
-            found = await overview.find(request_id)
-            if found is None:
+            if (found := await overview.find(request_id)) is None:
                 raise NotInDoubt
-            account = await directory.account(found[0].account_id)
-            if account is None:
+            if (account := await directory.account(found[0].account_id)) is None:
                 raise NotKnown(f"its account {found[0].account_id} no longer exists, so nothing can be pushed for it")
             await repair.push_again(request_id, deadline_seconds=account.deadline_seconds)
             return account.deadline_seconds
@@ -162,9 +154,8 @@ class LineFault(NamedTuple):
 def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFault]]:
     """The settlements, and the errors of lines that cannot be read. JSON if the first character is a brace. Naming a submission
     again is an error of the later line."""
-    settlements: dict[str, Settlement] = {}
+    settlements: dict[str, tuple[int, Settlement]] = {}
     faults: list[LineFault] = []
-    lines: dict[str, int] = {}
     for number, values in _json_lines(text) if text.lstrip().startswith("{") else _csv_lines(text):
         if isinstance(values, str):  # the reason why the line could not be parsed
             faults.append(LineFault(number, values))
@@ -172,17 +163,14 @@ def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFaul
         try:
             settlement = Settlement.model_validate(values)
         except ValidationError as error:
-            told = (
-                (".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, ")) for each in error.errors()
-            )
-            faults.append(LineFault(number, "; ".join(f"{where}: {says}" if where else says for where, says in told)))
+            places = [(".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
+            told = [": ".join(filter(None, (where, says.removeprefix("Value error, ")))) for where, says in places]
+            faults.append(LineFault(number, "; ".join(told)))
             continue
-        first = lines.setdefault(settlement.request_id, number)
+        first, _ = settlements.setdefault(settlement.request_id, (number, settlement))
         if first != number:
             faults.append(LineFault(number, f"{settlement.request_id} is already on line {first}"))
-        else:
-            settlements[settlement.request_id] = settlement
-    return [*settlements.values()], faults
+    return [each for _, each in settlements.values()], faults
 
 
 def _json_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
@@ -216,9 +204,7 @@ class Settlements:
 
     async def plan(self, settlements: Sequence[Settlement]) -> Plan[Settlement]:
         """Chooses those whose submission is in doubt. Those already settled as the file says count as settled; refuses the rest."""
-        chosen: list[Settlement] = []
-        settled: list[str] = []
-        refused: dict[str, str] = {}
+        chosen, settled, refused = [], [], {}
         known = await self._summaries([each.request_id for each in settlements])
         for each in settlements:
             summary = known.get(each.request_id)
@@ -241,8 +227,8 @@ class Settlements:
         try:
             await decide(self.repair, self.overview, self.directory, request_id, settlement.decision, text)
         except NotInDoubt:
-            known = await self._summaries([request_id])
-            if request_id in known and _is_so(settlement, known[request_id]):
+            known = (await self._summaries([request_id])).get(request_id)
+            if known is not None and _is_so(settlement, known):
                 return False
             raise Failed("a worker was just looking for it, or it was settled meanwhile; try again") from None
         except NotKnown as error:
@@ -251,8 +237,8 @@ class Settlements:
 
     async def _summaries(self, request_ids: Sequence[str]) -> Mapping[str, SubmissionSummary]:
         found: dict[str, SubmissionSummary] = {}
-        for first in range(0, len(request_ids), _AT_ONCE):
-            some = await self.overview.summaries(request_ids[first : first + _AT_ONCE])
+        for first in range(0, len(request_ids), 500):
+            some = await self.overview.summaries(request_ids[first : first + 500])
             found |= {each.request_id: each for each in some}
         return found
 
@@ -278,12 +264,12 @@ class _Finding:
         """Raises `WrongUsage`."""
         if (self.confirmed is not None) + self.not_made + (self.rejected is not None) != 1:
             raise WrongUsage("Give your finding in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
-        for decision, said in ((Decision.CONFIRMED, self.confirmed), (Decision.REJECTED, self.rejected)):
-            if said is not None and not said.strip():
-                raise WrongUsage(f"--{decision.value} must not be empty.")
-            if said is not None:
-                return decision, said.strip()
-        return Decision.NOT_MADE, ""
+        if self.not_made:
+            return Decision.NOT_MADE, ""
+        decision = Decision.REJECTED if self.confirmed is None else Decision.CONFIRMED
+        if not (said := (self.confirmed or self.rejected or "").strip()):
+            raise WrongUsage(f"--{decision.value} must not be empty.")
+        return decision, said
 
 
 async def settle(
@@ -313,7 +299,15 @@ async def settle(
             try:
                 seconds = await decide(repair, backend.overview, backend.directory, request_id, decision, text)
             except NotInDoubt:
-                raise await _not_in_doubt(backend, request_id) from None
+                if (known := await backend.overview.find(request_id)) is None:
+                    raise not_found(request_id) from None
+                now, letter = known[0].status, f"{known[0].request_id}.{known[0].revision}"
+                advice = {
+                    Status.PENDING: "workers are processing it; `forwarder submissions show` shows the progress",
+                    Status.FAILED: f"it was not made; `forwarder dead-letters replay {letter}` puts it back",
+                    Status.IN_DOUBT: "a worker was just looking for it; try again",
+                }.get(now, "there is nothing to settle")
+                raise Failed(f"{request_id} is {now.value}: {advice}.") from None
         if seconds is None:
             following = "A worker publishes its result event within half a minute."
             return status_after(request_id, Status[decision.name], following)
@@ -331,24 +325,8 @@ async def settle(
         repair = Repair(backend.repairs, backend.clock, backend.audit, by=by, note=note)
         settling = Settlements(repair, backend.overview, backend.directory)
         plan = await settling.plan(settlements)
-        groups = ({"decision": each.decision.value} for each in plan.chosen)
-        question = f"Settle {len(plan.chosen)}?"
-        return await carry_out(plan, groups, partial(settling.run, plan), consent, done="settled", question=question)
-
-
-async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
-    """The reason why it cannot be settled, with the remedy."""
-    found = await backend.overview.find(request_id)
-    if found is None:
-        return not_found(request_id)
-    summary = found[0]
-    letter = f"{summary.request_id}.{summary.revision}"
-    advice = {
-        Status.PENDING: "workers are processing it; `forwarder submissions show` shows the progress",
-        Status.FAILED: f"it was not made; `forwarder dead-letters replay {letter}` puts it back",
-        Status.IN_DOUBT: "a worker was just looking for it; try again",
-    }.get(summary.status, "there is nothing to settle")
-    return Failed(f"{request_id} is {summary.status.value}: {advice}.")
+        groups, words = ({"decision": each.decision.value} for each in plan.chosen), f"Settle {len(plan.chosen)}?"
+        return await carry_out(plan, groups, partial(settling.run, plan), consent, done="settled", question=words)
 
 
 COMMANDS = commands(

@@ -6,14 +6,24 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 from typer import Argument, Option
 
+from forwarder.assembly.backend import Backend
 from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds
-from forwarder.operate.command import commands, credential_from, open_deployment, options_from, require_known, text_from
-from forwarder.operate.output import Grid, Shown, WrongUsage, fields_of, listed, picked
+from forwarder.operate.command import (
+    Deployment,
+    commands,
+    credential_from,
+    open_deployment,
+    options_from,
+    require_known,
+    text_from,
+)
+from forwarder.operate.output import Grid, Shown, WrongUsage, listed, of_one, picked
 from forwarder.operate.tenants import accounts
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.submission import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS, SHADOW_MARK
@@ -25,8 +35,6 @@ _FIELDS = (
     "id workspace=workspace_id kind baseUrl concurrency ratePerSecond deadlineSeconds duplicateWindowSeconds settlesSeconds "
     "similar paused options skippedChecks"
 )
-_COLUMNS = "id workspace kind baseUrl concurrency ratePerSecond deadlineSeconds duplicateWindowSeconds paused".split()
-_ID = re.compile(r"(?![ -])[ -~]{0,199}[!-~]")
 MAX_DEADLINE_SECONDS = 366 * 24 * 60 * 60
 """A moment that is this far away can be stored by every database and language."""
 _Id = Annotated[str, Argument(metavar="ID", help="The account's identifier.")]
@@ -86,15 +94,15 @@ class _Terms:
 
     def settings(self) -> accounts.AccountSettings:
         """The other terms. Raises `WrongUsage`."""
-        settings: dict[str, Any] = {"concurrency": self.concurrency, "deadline_seconds": self.deadline}
-        settings["duplicate_window_seconds"] = self.duplicate_window
+        given = {"concurrency": self.concurrency, "deadline_seconds": self.deadline}
+        given |= {"duplicate_window_seconds": self.duplicate_window}
+        settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         terms: Sequence[tuple[str, str, Callable[[str], Any], str | None]] = (
             ("--base-url", "base_url", accounts.base_url_of, self.base_url),
             ("--rate", "rate_per_second", accounts.rate_of, self.rate),
             ("--similar", "similar", accounts.similar_of, self.similar),
             ("--skip-checks", "skipped_checks", accounts.checks_of, self.skip_checks),
         )
-        settings = {name: value for name, value in settings.items() if value is not None}
         for option, name, read, text in terms:
             try:
                 settings |= {} if text is None else {name: read(text)}
@@ -130,11 +138,10 @@ async def add(
     if kind not in pms_kinds():
         raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
     new_id = f"acc_{secrets.token_hex(6)}" if account_id is None else account_id
-    if not _ID.fullmatch(new_id) or SHADOW_MARK in new_id or "," in new_id:
-        raise WrongUsage(
-            f"--id must be 1 to 200 printable ASCII characters, as callers send it in a header, without {SHADOW_MARK} and commas; "
-            f"it begins with neither a hyphen nor a space, and ends with no space. It is {new_id!r}."
-        )
+    if not re.fullmatch(r"(?![ -])[ -~]{0,199}[!-~]", new_id) or SHADOW_MARK in new_id or "," in new_id:
+        form = f"1 to 200 printable ASCII characters, as callers send it in a header, without {SHADOW_MARK} and commas"
+        ends = "it begins with neither a hyphen nor a space, and ends with no space"
+        raise WrongUsage(f"--id must be {form}; {ends}. It is {new_id!r}.")
     options = options_from(terms.option, terms.options_file)
     try:
         terms = replace(terms, base_url=terms.base_url or base_url_of_kind(kind, options))
@@ -167,47 +174,36 @@ async def change(account_id: _Id, *, terms: _Terms, same_pms: bool = False, syst
             "--deadline, --duplicate-window, --option, --options-file, --rate, --same-pms, --settles, --similar, --skip-checks or "
             "--system-tls."
         )
-    options, secret = options_from(terms.option, terms.options_file), None
-    if terms.credential is not None or terms.credential_file is not None:
-        secret = credential_from(terms.credential, terms.credential_file)
+    options, given = options_from(terms.option, terms.options_file), (terms.credential, terms.credential_file)
+    secret = None if given == (None, None) else credential_from(*given)
     whole, own = terms.options_file is not None, tls if system_tls or tls != SYSTEM_TLS else None
     with _options_in_words(account_id):
         async with open_deployment() as backend:
-            changed = await accounts.accounts_of(backend).change(
-                account_id,
-                credential=secret,
-                options=options,
-                all_options=whole,
-                tls=own,
-                same_pms=same_pms,
-                **settings,
-            )
+            change_it = partial(accounts.accounts_of(backend).change, account_id, credential=secret, options=options)
+            changed = await change_it(all_options=whole, tls=own, same_pms=same_pms, **settings)
     return Shown(_row(changed), f"Account {account_id} changed; all processes use it within seconds.")
 
 
-async def show(account_id: _Id) -> Shown:
+async def show(backend: Deployment, account_id: _Id) -> Shown:
     """Show one account: its settings and options, its backlog, and its next try. Its credential is not shown."""
-    async with open_deployment() as backend:
-        account, reader = await accounts.account_of(backend.tenancy, account_id), BacklogReader(backend.engine)
-        works = {each.account_id: each for each in await reader.accounts(now=backend.clock.now())}
-        waiting = await reader.waiting(account_id)
+    account, reader = await accounts.account_of(backend.tenancy, account_id), BacklogReader(backend.engine)
+    works = {each.account_id: each for each in await reader.accounts(now=backend.clock.now())}
+    waiting = await reader.waiting(account_id)
     work = works.get(account_id) or AccountWork(account_id, 0, None, 0, None, 0, None)
     standing = picked(work, "pending oldestPendingAt inDoubt") | {"nextTryAt": waiting.due_at}
     standing["lastReason"] = waiting.most and waiting.most[0]
-    row = {**_row(account), **standing}
-    return Shown(row, fields_of(row))
+    return of_one({**_row(account), **standing})
 
 
-async def probe(account_id: _Id, property_id: Annotated[str, Option("--property")] = "0") -> Shown:
+async def probe(backend: Deployment, account_id: _Id, property_id: Annotated[str, Option("--property")] = "0") -> Shown:
     """Test the connection to the account's PMS: DNS, TLS, credentials, and a look-up of a reservation that cannot exist.
 
     Creates nothing in the PMS. Exit code 1 if a step fails.
 
     property_id: A property of it, for PMSs that look for reservations by property."""
-    async with open_deployment() as backend:
-        account = await accounts.account_of(backend.tenancy, account_id)
-        async with accounts.open_prober(backend) as prober:
-            steps = await prober.probe(account, property_id)
+    account = await accounts.account_of(backend.tenancy, account_id)
+    async with accounts.open_prober(backend) as prober:
+        steps = await prober.probe(account, property_id)
     rows = [(s.ended, s.name, "" if s.seconds is None else f"{s.seconds * 1000:.0f} ms", s.says) for s in steps]
     remedy = next((step.mend for step in steps if step.ended == accounts.FAILED), None)
     failed = None if remedy is None else f"{account_id} cannot receive pushes. Remedy: {remedy}"
@@ -222,38 +218,36 @@ def _options_in_words(whose: str) -> Iterator[None]:
         raise WrongUsage(f"Invalid options of {whose}. {error}") from error
 
 
-async def list_accounts(workspace: Annotated[str | None, Option(help="Only this workspace's.")] = None) -> Shown:
+async def list_accounts(
+    backend: Deployment, workspace: Annotated[str | None, Option(help="Only this workspace's.")] = None
+) -> Shown:
     """List integration accounts; their options with --json. Credentials are not shown."""
-    async with open_deployment() as backend:
-        found = await backend.tenancy.accounts(workspace)
-        if not found:
-            await require_known(backend, workspace=workspace)
-        return listed([_row(account) for account in found], _COLUMNS)
+    found = await backend.tenancy.accounts(workspace)
+    if not found:
+        await require_known(backend, workspace=workspace)
+    columns = "id workspace kind baseUrl concurrency ratePerSecond deadlineSeconds duplicateWindowSeconds paused"
+    return listed([_row(account) for account in found], columns.split())
 
 
-async def pause(account_id: _Id) -> Shown:
+async def pause(backend: Deployment, account_id: _Id) -> Shown:
     """Stop pushing to the account's PMS. Submissions are accepted and wait."""
-    return await _set_paused(account_id, paused=True)
+    return await _set_paused(backend, account_id, paused=True)
 
 
-async def resume(account_id: _Id) -> Shown:
+async def resume(backend: Deployment, account_id: _Id) -> Shown:
     """Resume pushing to the account's PMS."""
-    return await _set_paused(account_id, paused=False)
+    return await _set_paused(backend, account_id, paused=False)
 
 
-async def _set_paused(account_id: str, *, paused: bool) -> Shown:
-    async with open_deployment() as backend:
-        await backend.tenancy.pause(account_id, paused=paused)
+async def _set_paused(backend: Backend, account_id: str, *, paused: bool) -> Shown:
+    await backend.tenancy.pause(account_id, paused=paused)
     sentence = f"Account {account_id} is {'paused' if paused else 'resumed'}; workers see it within seconds."
     return Shown({"id": account_id, "paused": paused}, sentence)
 
 
 def _row(account: Account) -> dict[str, Any]:
-    return {
-        **picked(account, _FIELDS),
-        "ownAuthorities": account.authorities is not None,
-        "clientCertificate": account.client_certificate is not None,
-    }
+    own = {"ownAuthorities": account.authorities, "clientCertificate": account.client_certificate}
+    return picked(account, _FIELDS) | {name: each is not None for name, each in own.items()}
 
 
 COMMANDS = commands(add=add, set=change, list=list_accounts, show=show, probe=probe, pause=pause, resume=resume)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Literal, TypedDict, Unpack
 from urllib.parse import urlsplit
 
@@ -30,12 +31,6 @@ from forwarder.reservation.outcome import Absent, Confirmed, Deferred
 from forwarder.tenancy.port import SIMILAR, Account, CannotOpen, NotKnown, Sealer, Similar, Unsealer
 from forwarder.tenancy.sealing import of_client_key, of_credential, with_credential
 from forwarder.tenancy.sql.admin import TenancyAdmin
-
-_OLD_PUSHES_WITHIN: Final = timedelta(hours=1)
-"""Until they know of a change, workers push with the old address and credential: for some seconds after its commit, which may wait
-for a standby. Generous, as it vouches for no other PMS: a change without `same_pms` ends it."""
-
-_KNOWN_WITHIN: Final = timedelta(seconds=10)  # how long workers may know an account as it was before a change
 
 PUBLISHED: Final = "published"
 """In place of a rate: the published limit of the account's kind of PMS."""
@@ -73,7 +68,8 @@ def accounts_of(backend: Backend) -> "Accounts":
     """The accounts of an open deployment."""
 
     async def hasten(account_id: str) -> int:
-        return await backend.repairs.hasten(account_id, at=backend.clock.now() + _KNOWN_WITHIN)
+        # Workers may know an account for ten seconds as it was before a change.
+        return await backend.repairs.hasten(account_id, at=backend.clock.now() + timedelta(seconds=10))
 
     plaintext = backend.settings.environment.plaintext_to_pms
     return Accounts(backend.tenancy, backend.sealer, plaintext, hasten, backend.clock)
@@ -81,10 +77,10 @@ def accounts_of(backend: Backend) -> "Accounts":
 
 async def account_of(tenancy: TenancyAdmin, account_id: str) -> Account:
     """The account. Raises `NotKnown`."""
-    account = next((known for known in await tenancy.accounts() if known.id == account_id), None)
-    if account is None:
-        raise NotKnown(f"There is no account {account_id!r}.")
-    return account
+    for account in await tenancy.accounts():
+        if account.id == account_id:
+            return account
+    raise NotKnown(f"There is no account {account_id!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +98,8 @@ class Accounts:
         """Adds `account` with this credential and its own TLS material. Raises `UnknownKind`, `BadOptions`, `NotEncrypted`,
         `AlreadyExists`, `NotKnown`."""
         self._check(account)
-        account = await self._with_tls(account, tls)
-        await self.tenancy.put_account(with_credential(account, credential, await self.sealer()))
+        sealed = with_credential(await self._with_tls(account, tls), credential, await self.sealer())
+        await self.tenancy.put_account(sealed)
 
     async def change(
         self,
@@ -126,7 +122,9 @@ class Accounts:
         kept = {name: value for name, value in wanted.items() if value is not None}
         changed = replace(account, options=kept, **settings)
         if same_pms:
-            changed = replace(changed, same_pms_before=self.clock.now() + _OLD_PUSHES_WITHIN)
+            # Until they know of a change, workers push with the old address and credential: for some seconds after its commit,
+            # which may wait for a standby. Generous, as it vouches for no other PMS: a change without `same_pms` ends it.
+            changed = replace(changed, same_pms_before=self.clock.now() + timedelta(hours=1))
         elif credential is not None or changed.base_url != account.base_url:
             changed = replace(changed, same_pms_before=None)
         self._check(changed)
@@ -178,17 +176,16 @@ def rate_of(text: str) -> float | None:
 
 def similar_of(text: str) -> Similar:
     """The rule for similar submissions. Raises `BadTerm`."""
-    if (rule := next((each for each in SIMILAR if text == each), None)) is not None:
-        return rule
+    for rule in SIMILAR:
+        if text == rule:
+            return rule
     raise BadTerm(f"must be one of {', '.join(SIMILAR)}; it is {text!r}.")
 
 
 def checks_of(names: str) -> tuple[str, ...]:
     """The checks to leave out, from a comma-separated list. Raises `BadTerm`."""
-    if names == "none":
-        return ()
-    if names == "all":
-        return CHECKS
+    if names in {"none", "all"}:
+        return CHECKS if names == "all" else ()
     given = [name.strip() for name in names.split(",")]
     if wrong := [name for name in given if name not in CHECKS]:
         known = f"there are: {', '.join(CHECKS)}; or say all, or none"
@@ -198,19 +195,17 @@ def checks_of(names: str) -> tuple[str, ...]:
 
 # --- probing: is its PMS reachable, does TLS verify, does it accept the credential, how fast does it respond? ---
 
-_PORTS: Final = {"http": 80, "https": 443}
+_OTHER_CREDENTIAL: Final = "give it another credential: forwarder account set {id} --credential-file -"
+_OTHER_ADDRESS: Final = "correct its address: forwarder account set {id} --base-url URL --credential-file -"
 _MEND: Final = {
-    "pms_unauthorized": "give it another credential: forwarder account set {id} --credential-file -",
+    "pms_unauthorized": _OTHER_CREDENTIAL,
     "pms_scope_too_small": "give it a credential that may read bookings: forwarder account set {id} --credential-file -",
-    "pms_credential_invalid": "give it another credential: forwarder account set {id} --credential-file -",
+    "pms_credential_invalid": _OTHER_CREDENTIAL,
     "pms_throttled": "ask its PMS for more requests, or ask less: forwarder account set {id} --rate N",
-    "pms_redirected": "correct its address: forwarder account set {id} --base-url URL --credential-file -",
-    "pms_address_invalid": "correct its address: forwarder account set {id} --base-url URL --credential-file -",
+    "pms_redirected": _OTHER_ADDRESS,
+    "pms_address_invalid": _OTHER_ADDRESS,
 }
-_NOT_HERE: Final = "run it where the workers' secret is: set FORWARDER_SECRET_KEY, or FORWARDER_SECRET_KEY_FILE"
 _OTHERWISE: Final = "ask its PMS; or is --property one that it does not have, or --base-url another service's?"
-
-
 OK: Final = "ok"
 FAILED: Final = "failed"
 NOT_TRIED: Final = "not tried"
@@ -230,8 +225,7 @@ class ProbeStep:
 class _Asked:
     """Counts the requests sent: an adapter may find out without a request that there is nothing. Implements `Pace`."""
 
-    def __init__(self) -> None:
-        self.requests = 0
+    requests = 0
 
     def requested(self) -> None:
         self.requests += 1
@@ -251,12 +245,12 @@ class Prober:
 
     async def probe(self, account: Account, property_id: str) -> Sequence[ProbeStep]:
         """Each step, up to the first that fails. `property_id`: where to look, for PMSs that look up by property."""
+        steps: list[ProbeStep] = []
         async with self.audit.request("account.probe", workspace=account.workspace_id, target=account.id):
-            steps = [await self._resolve(account)]
-            for step in (self._connect, self._look_up):
+            for step in (self._resolve, self._connect, partial(self._look_up, property_id)):
+                steps.append(await step(account))
                 if steps[-1].ended == FAILED:
                     break
-                steps.append(await step(account, property_id))
         return steps
 
     async def _resolve(self, account: Account) -> ProbeStep:
@@ -268,10 +262,12 @@ class Prober:
         addresses = ", ".join(sorted({str(each[4][0]) for each in found}))
         return ProbeStep("dns", OK, f"{host} is {addresses}", self.clock.monotonic() - began)
 
-    async def _connect(self, account: Account, _property_id: str) -> ProbeStep:
+    async def _connect(self, account: Account) -> ProbeStep:
         """Connects separately, and closes the connection at once."""
         parts, began = urlsplit(account.base_url), self.clock.monotonic()
-        port, name = parts.port or _PORTS[parts.scheme], "tls" if parts.scheme == "https" else "connection"
+        port, name = parts.port or 443, "tls"
+        if parts.scheme == "http":
+            port, name = parts.port or 80, "connection"
         try:
             trust = trust_of(ClientTls(account.authorities)) if name == "tls" else None
             async with asyncio.timeout(10.0):
@@ -288,11 +284,12 @@ class Prober:
         writer.close()
         return ProbeStep(name, OK, "connected" if secured is None else f"connected by {secured.version()}", took)
 
-    async def _look_up(self, account: Account, property_id: str) -> ProbeStep:
+    async def _look_up(self, property_id: str, account: Account) -> ProbeStep:
         name, own = "look-up", f"forwarder account set {account.id}"
         if self.unsealer is None:
             says = "not tried: this process has no FORWARDER_SECRET_KEY to open the credential with"
-            return ProbeStep(name, FAILED, says, mend=_NOT_HERE)
+            mend = "run it where the workers' secret is: set FORWARDER_SECRET_KEY, or FORWARDER_SECRET_KEY_FILE"
+            return ProbeStep(name, FAILED, says, mend=mend)
         asked = _Asked()
         try:
             pms = self.pms.connect(connection_of(account, self.unsealer, asked))

@@ -17,7 +17,6 @@ from forwarder.process.loading import of_kit
 
 _COLUMNS = ("kind", "after a doubt", "cancel", "at once", "requests", "known by", "from")
 _MOST_CHOICES = 4
-_OPTION_COLUMNS = ("kind", "option", "type", "required", "description")
 _Kind = Annotated[str, Argument(help="The kind of PMS.")]
 _Option = Annotated[list[str] | None, Option(help="NAME=VALUE, an option of its accounts; repeatable.")]
 _File = Annotated[Path | None, Option(help="Options in a file, JSON or TOML; or a mapping, YAML.")]
@@ -25,9 +24,8 @@ _File = Annotated[Path | None, Option(help="Options in a file, JSON or TOML; or 
 
 def check_without_kit() -> None:
     """Run the conformance checks on an adapter. Needs forwarder-pms-kit, which is not installed."""
-    raise Failed(
-        f"The checks are in a separate distribution, which is not installed: pip install forwarder-pms-kit=={__version__}"
-    )
+    mend = f"pip install forwarder-pms-kit=={__version__}"
+    raise Failed(f"The checks are in a separate distribution, which is not installed: {mend}")
 
 
 # It takes all that the kit's own command takes.
@@ -48,7 +46,7 @@ def list_adapters() -> Shown:
             named = {"kind": row["kind"], "option": option["name"], "type": shown, "required": required}
             options.append({**named, "description": option["description"]})
     if options:
-        text += ["", Table(options, _OPTION_COLUMNS)]
+        text += ["", Table(options, [*options[0]])]
     if lost := [row for row in rows if "error" in row]:
         text += ["\nNot loaded:", Table(lost, ("kind", "from", "error"))]
     return Shown(rows, text)
@@ -101,9 +99,8 @@ def _known(kind: str) -> None:
 
 def _row(adapter: Mapping[str, Any]) -> Mapping[str, Any]:
     can = adapter["capabilities"]
-    resolved = (
-        "sends the key again" if can["idempotentCreate"] else "looks it up" if can["findByReference"] else "asks you"
-    )
+    asks = "looks it up" if can["findByReference"] else "asks you"
+    resolved = "sends the key again" if can["idempotentCreate"] else asks
     budget = ", ".join(f"{limit['requests']} in {limit['seconds']:g} s" for limit in adapter["limits"])
     known_by = "code of its own"
     if (evidence := adapter["evidence"]) is not None:  # for a mapping: how many of its statements rest on each source

@@ -13,14 +13,12 @@ from forwarder.assembly.parts import webhooks_of
 from forwarder.notifier import webhooks
 from forwarder.notifier.api import delivery_json, endpoint_json
 from forwarder.operate.command import commands, moment, open_deployment, require_known, text_from
-from forwarder.operate.output import Failed, Shown, Table, WrongUsage, fields_of, more_than
+from forwarder.operate.output import Failed, Shown, Table, WrongUsage, fields_of, more_than, of_one
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import Endpoint, TooManyEndpoints, UnknownAccount
 from forwarder.webhooks.port import BadHeaders, BadTarget, public_key
 
 _SELECTED: Final = ("types", "integrationAccountIds", "propertyIds")
-_COLUMNS: Final = ("id", "workspace", "url", "enabled", "disabledReason", *_SELECTED)
-_DELIVERY_COLUMNS: Final = ("id", "createdAt", "type", "status", "tries", "dueAt", "last")
 _EVERY: Final = "all"
 
 _Id = Annotated[str, Argument(metavar="ID", help="The webhook's identifier: whk_….")]
@@ -76,6 +74,9 @@ async def _open_webhooks() -> AsyncIterator[webhooks.Webhooks]:
         raise Failed(str(error)) from error
 
 
+_Hooks = Annotated[webhooks.Webhooks, _open_webhooks]
+
+
 def _row(endpoint: Endpoint) -> Mapping[str, Any]:
     return {"workspace": endpoint.workspace_id, **endpoint_json(endpoint)}
 
@@ -99,17 +100,17 @@ async def list_webhooks(workspace: _OfWorkspace = None) -> Shown:
         rows = [_row(each) for each in await (await webhooks_of(backend)).endpoints(workspace)]
         if not rows:
             await require_known(backend, workspace=workspace)
-    return Shown(rows, Table([*map(_shown, rows)], _COLUMNS))
+    columns = ("id", "workspace", "url", "enabled", "disabledReason", *_SELECTED)
+    return Shown(rows, Table([*map(_shown, rows)], columns))
 
 
 def _shown(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**row, **{name: row[name] or _EVERY for name in _SELECTED}}
 
 
-async def show(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
+async def show(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     """Show one webhook, without its secret."""
-    async with _open_webhooks() as hooks:
-        row = _row(await hooks.get(endpoint_id, workspace_id=workspace))
+    row = _row(await hooks.get(endpoint_id, workspace_id=workspace))
     return Shown(row, fields_of(_shown(row)))
 
 
@@ -121,16 +122,15 @@ async def change(
     url: Post to this address from now on.
     no_headers: Remove all headers of yours."""
     given = terms.given()
-    if no_headers and terms.headers_file:
-        raise WrongUsage("Give either --headers-file or --no-headers.")
     if no_headers:
+        if terms.headers_file:
+            raise WrongUsage("Give either --headers-file or --no-headers.")
         given["headers"] = {}
     if url is not None:
         given["url"] = url
     if not given:
-        raise WrongUsage(
-            "Say what to change: --url, --type, --account, --property, --headers-file, --no-headers, --v1a or --description."
-        )
+        options = "--url, --type, --account, --property, --headers-file, --no-headers, --v1a or --description"
+        raise WrongUsage(f"Say what to change: {options}.")
     async with _open_webhooks() as hooks:
         changed = await hooks.change(endpoint_id, workspace_id=workspace, **given)
     return Shown(_row(changed), f"Webhook {endpoint_id} changed.")
@@ -140,17 +140,17 @@ def _headers_from(file: Path) -> dict[str, str]:
     headers: dict[str, str] = {}
     for number, line in enumerate(text_from(file).splitlines(), start=1):
         name, colon, value = line.partition(":")
-        if not line.strip():
-            continue
-        if not colon:
+        if line.strip() and not colon:
             raise WrongUsage(f"Line {number} of {file} is not a header, such as X-Api-Key: value.")
         if name in headers:
             raise WrongUsage(f"Line {number} of {file} repeats the header {name}.")
-        headers[name] = value.strip()
+        if line.strip():
+            headers[name] = value.strip()
     return headers
 
 
 async def rotate(
+    hooks: _Hooks,
     endpoint_id: _Id,
     overlap: Annotated[
         int, Option(min=0, max=webhooks.MAX_OVERLAP_SECONDS, help="How many seconds the old secret signs as well.")
@@ -158,8 +158,7 @@ async def rotate(
     workspace: _OfWorkspace = None,
 ) -> Shown:
     """Replace a webhook's secret and print the new one, which is shown only this once."""
-    async with _open_webhooks() as hooks:
-        endpoint, secret = await hooks.rotate(endpoint_id, workspace_id=workspace, overlap_seconds=overlap)
+    endpoint, secret = await hooks.rotate(endpoint_id, workspace_id=workspace, overlap_seconds=overlap)
     until = f" The old one signs too for {overlap:,} s." if overlap else " The old one is out of use."
     return _with_secret(endpoint, secret, f"Webhook {endpoint_id} has a new secret.{until}")
 
@@ -170,31 +169,27 @@ def _with_secret(endpoint: Endpoint, secret: str, sentence: str) -> Shown:
     return Shown({**_row(endpoint), "secret": secret, "publicKey": key}, f"{sentence} {keys}")
 
 
-async def disable(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
+async def disable(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     """Stop sending to a webhook. Events that occur meanwhile are not kept for it."""
-    async with _open_webhooks() as hooks:
-        changed = await hooks.disable(endpoint_id, workspace_id=workspace)
+    changed = await hooks.disable(endpoint_id, workspace_id=workspace)
     return Shown(_row(changed), f"Webhook {endpoint_id} is disabled.")
 
 
-async def enable(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
+async def enable(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     """Send to a webhook again, from now on; `recover` also sends stopped deliveries."""
-    async with _open_webhooks() as hooks:
-        changed = await hooks.enable(endpoint_id, workspace_id=workspace)
+    changed = await hooks.enable(endpoint_id, workspace_id=workspace)
     return Shown(_row(changed), f"Webhook {endpoint_id} is enabled.")
 
 
-async def remove(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
+async def remove(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     """Remove a webhook. Nothing more is sent to it."""
-    async with _open_webhooks() as hooks:
-        await hooks.remove(endpoint_id, workspace_id=workspace)
+    await hooks.remove(endpoint_id, workspace_id=workspace)
     return Shown({"id": endpoint_id, "removed": True}, f"Webhook {endpoint_id} is removed.")
 
 
-async def send_test(endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
+async def send_test(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
     """Send an event of type webhook.test.v1 to one webhook, even if it does not subscribe to that type."""
-    async with _open_webhooks() as hooks:
-        number = await hooks.test(endpoint_id, workspace_id=workspace)
+    number = await hooks.test(endpoint_id, workspace_id=workspace)
     sentence = f"On its way; `forwarder webhook delivery {endpoint_id} {number}` shows the result."
     return Shown({"id": endpoint_id, "deliveryId": number}, sentence)
 
@@ -203,12 +198,12 @@ async def deliveries(
     endpoint_id: _Id,
     status: Annotated[str | None, Option(help="Only those with this status, such as FAILED.")] = None,
     limit: Annotated[int, Option(min=1, max=10_000, help="How many, newest first.")] = 20,
-    tried: Annotated[
-        bool, Option("--tried", help="Only those that were posted at least once: what its endpoint answers.")
-    ] = False,
+    tried: bool = False,
     workspace: _OfWorkspace = None,
 ) -> Shown:
-    """List a webhook's deliveries of the last 30 days, newest first; every try with --json."""
+    """List a webhook's deliveries of the last 30 days, newest first; every try with --json.
+
+    tried: Only those that were posted at least once: what its endpoint answers."""
     if status is not None and status.upper() not in DeliveryStatus.__members__:
         raise WrongUsage(f"There is no status {status!r}; there are: {', '.join(DeliveryStatus)}.")
     wanted = None if status is None else DeliveryStatus(status.upper())
@@ -219,20 +214,18 @@ async def deliveries(
     # How the last try ended, in one word.
     ended = [row["attempts"][-1] if row["attempts"] else {"status": ""} for row in rows]
     shown = [{**row, "last": str(e["status"] or e.get("failure", ""))} for row, e in zip(rows, ended, strict=True)]
-    return Shown(rows, Table(shown, _DELIVERY_COLUMNS), more_than(limit) if len(found) > limit else ())
+    table = Table(shown, ("id", "createdAt", "type", "status", "tries", "dueAt", "last"))
+    return Shown(rows, table, more_than(limit) if len(found) > limit else ())
 
 
-async def delivery(endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None) -> Shown:
+async def delivery(hooks: _Hooks, endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None) -> Shown:
     """Show one delivery: its event, its status, every try."""
-    async with _open_webhooks() as hooks:
-        row = delivery_json(await hooks.delivery(endpoint_id, delivery_id, workspace_id=workspace))
-    return Shown(row, fields_of(row))
+    return of_one(delivery_json(await hooks.delivery(endpoint_id, delivery_id, workspace_id=workspace)))
 
 
-async def resend(endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None) -> Shown:
+async def resend(hooks: _Hooks, endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None) -> Shown:
     """Send a delivery again, soon and under the same webhook-id, even if it succeeded."""
-    async with _open_webhooks() as hooks:
-        entry = await hooks.resend(endpoint_id, delivery_id, workspace_id=workspace)
+    entry = await hooks.resend(endpoint_id, delivery_id, workspace_id=workspace)
     return Shown(delivery_json(entry), f"Delivery {delivery_id} is sent again.")
 
 

@@ -9,13 +9,11 @@ from typing import Annotated, Any, Final
 from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import commands, open_deployment, parsed, require_known
-from forwarder.operate.output import Failed, Shown, WrongUsage, fields_of, listed, picked
+from forwarder.operate.command import Deployment, commands, open_deployment, parsed, require_known
+from forwarder.operate.output import Failed, Shown, WrongUsage, listed, of_one, picked
 from forwarder.tenancy import port
 from forwarder.tenancy.limits import read_limit
 
-_COLUMNS: Final = ("id", "accounts", "keys", "webhooks", "rate", "createdAt")
-_FORM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _NO_RATE: Final = "none"
 _Id = Annotated[str, Argument(metavar="ID", help="Its identifier.")]
 _RATE_HELP: Final = "100/60s allows 100 submissions in 60 seconds by all of its keys together."
@@ -27,7 +25,7 @@ async def add(
 ) -> Shown:
     """Add a workspace."""
     limit = None if rate is None else parsed("--rate", read_limit, rate)
-    if not _FORM.fullmatch(workspace_id):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}", workspace_id):
         raise WrongUsage(
             f"ID is {workspace_id!r}; it has 1 to 64 letters of a to z, digits, and . _ : or -, and begins with a letter or digit, "
             "because callers send it in a header."
@@ -37,17 +35,15 @@ async def add(
     return Shown({"id": workspace_id}, f"Workspace {workspace_id} added.")
 
 
-async def list_workspaces() -> Shown:
+async def list_workspaces(backend: Deployment) -> Shown:
     """List workspaces, and how many accounts, keys and webhooks each has."""
-    async with open_deployment() as backend:
-        return listed([_row(each) for each in await backend.tenancy.workspaces()], _COLUMNS)
+    columns = ("id", "accounts", "keys", "webhooks", "rate", "createdAt")
+    return listed([_row(each) for each in await backend.tenancy.workspaces()], columns)
 
 
-async def show(workspace_id: _Id) -> Shown:
+async def show(backend: Deployment, workspace_id: _Id) -> Shown:
     """Show one workspace."""
-    async with open_deployment() as backend:
-        row = _row(await _known(backend, workspace_id))
-    return Shown(row, fields_of(row))
+    return of_one(_row(await _known(backend, workspace_id)))
 
 
 async def change(
@@ -63,21 +59,20 @@ async def change(
 
 
 async def remove(
+    backend: Deployment,
     workspace_id: _Id,
     yes: Annotated[bool, Option("--yes", help="Remove it. Without it, only say whether that can be done.")] = False,
 ) -> Shown:
     """Remove a workspace that has neither accounts nor webhooks. Its keys end with it."""
-    async with open_deployment() as backend:
-        found = await _known(backend, workspace_id)
-        if yes:
-            await backend.tenancy.remove_workspace(workspace_id)
-        elif found.accounts or found.webhooks:
-            has = f"{found.accounts} accounts and {found.webhooks} webhooks"
-            raise Failed(f"workspace {workspace_id} has {has}, and cannot be removed")
-    result = {"id": workspace_id, "removed": yes, "keys": found.keys}
+    found = await _known(backend, workspace_id)
     if yes:
-        return Shown(result, f"Workspace {workspace_id} removed, and {found.keys} keys with it.")
-    return Shown(result, f"Workspace {workspace_id} would be removed, and {found.keys} keys with it; --yes removes.")
+        await backend.tenancy.remove_workspace(workspace_id)
+    elif found.accounts or found.webhooks:
+        has = f"{found.accounts} accounts and {found.webhooks} webhooks"
+        raise Failed(f"workspace {workspace_id} has {has}, and cannot be removed")
+    done, after = ("removed", "") if yes else ("would be removed", "; --yes removes")
+    result = {"id": workspace_id, "removed": yes, "keys": found.keys}
+    return Shown(result, f"Workspace {workspace_id} {done}, and {found.keys} keys with it{after}.")
 
 
 async def _known(backend: Backend, workspace_id: str) -> port.Workspace:
@@ -96,11 +91,12 @@ COMMANDS = commands(add=add, list=list_workspaces, show=show, change=change, rem
 
 # --- keys ---
 
-_KEY_COLUMNS = "id name workspace test scopes rate from createdAt expiresAt lastUsedAt revokedAt".split()
-_DEFAULT = "default"
-
 _KeyId = Annotated[str, Argument(metavar="ID", help="The key's identifier: key_….")]
 _MAX_NAME = 100
+_SCOPE_HELP = (
+    f"What it may do: {', '.join(port.SCOPES)}; several with commas, or again. "
+    f"[default for a new key: {port.write_scopes(port.DEFAULT_SCOPES).replace(' ', ',')}]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +108,7 @@ class _Terms:
     rate: 100/60s allows 100 submissions in 60 seconds; default is the deployment's limit.
     name: What it is called, such as its owner; shown here and on the audit trail."""
 
-    scope: Annotated[
-        list[str] | None,
-        Option(
-            metavar="SCOPE",
-            help=f"What it may do: {', '.join(port.SCOPES)}; several with commas, or again. "
-            f"[default for a new key: {port.write_scopes(port.DEFAULT_SCOPES).replace(' ', ',')}]",
-        ),
-    ] = None
+    scope: Annotated[list[str] | None, Option(metavar="SCOPE", help=_SCOPE_HELP)] = None
     expires: Annotated[str | None, Option(metavar="WHEN")] = None
     networks: Annotated[list[str] | None, Option("--from", metavar="NETWORK")] = None
     rate: Annotated[str | None, Option(metavar="RATE")] = None
@@ -131,18 +120,16 @@ class _Terms:
         if self.scope:
             terms["scopes"] = parsed("--scope", port.read_scopes, self.scope)
         if self.expires is not None:
-            terms["expires_at"] = parsed(
-                "--expires", lambda text: port.read_expiry(text, datetime.now(UTC)), self.expires
-            )
+            now = datetime.now(UTC)
+            terms["expires_at"] = parsed("--expires", lambda text: port.read_expiry(text, now), self.expires)
         if self.networks:
             terms["networks"] = parsed("--from", port.read_networks, self.networks)
         if self.rate is not None:
-            terms["limit"] = None if self.rate == _DEFAULT else parsed("--rate", read_limit, self.rate)
+            terms["limit"] = None if self.rate == "default" else parsed("--rate", read_limit, self.rate)
         if self.name is not None:
             if len(self.name) > _MAX_NAME or not self.name.isprintable():
-                raise WrongUsage(
-                    f"--name: a name has at most {_MAX_NAME} printable characters; an empty one removes it."
-                )
+                says = f"a name has at most {_MAX_NAME} printable characters; an empty one removes it."
+                raise WrongUsage(f"--name: {says}")
             terms["name"] = self.name.strip() or None
         return terms
 
@@ -155,20 +142,20 @@ async def add_key(workspace: str, test: bool = False, *, terms: _Terms) -> Shown
     given = terms.given()
     async with open_deployment() as backend:
         key, token = await backend.tenancy.add_key(workspace, test=test, **given)
-    kind, may = "Test key" if test else "Key", port.write_scopes(key.scopes).replace(" ", ", ")
-    return Shown(
-        {"id": key.id, "token": token, "test": key.test, **_terms_of(key)},
-        f"{kind} {key.id} for workspace {workspace}, for {may}. Its token, which is not shown again:\n{token}",
-    )
+    what, may = "Test key" if test else "Key", port.write_scopes(key.scopes).replace(" ", ", ")
+    sentence = f"{what} {key.id} for workspace {workspace}, for {may}. Its token, which is not shown again:\n{token}"
+    return Shown({"id": key.id, "token": token, "test": key.test, **_terms_of(key)}, sentence)
 
 
-async def list_keys(workspace: Annotated[str | None, Option(help="Only this workspace's.")] = None) -> Shown:
+async def list_keys(
+    backend: Deployment, workspace: Annotated[str | None, Option(help="Only this workspace's.")] = None
+) -> Shown:
     """List keys, including revoked ones, oldest first. Tokens are not stored."""
-    async with open_deployment() as backend:
-        found = await backend.tenancy.keys(workspace)
-        if not found:
-            await require_known(backend, workspace=workspace)
-        return listed([_key_row(key) for key in found], _KEY_COLUMNS)
+    found = await backend.tenancy.keys(workspace)
+    if not found:
+        await require_known(backend, workspace=workspace)
+    columns = "id name workspace test scopes rate from createdAt expiresAt lastUsedAt revokedAt".split()
+    return listed([_key_row(key) for key in found], columns)
 
 
 async def change_key(key_id: _KeyId, *, terms: _Terms) -> Shown:
@@ -181,10 +168,9 @@ async def change_key(key_id: _KeyId, *, terms: _Terms) -> Shown:
     return Shown(_key_row(known), f"Key {key_id} is changed; every process sees it within seconds.")
 
 
-async def revoke(key_id: _KeyId) -> Shown:
+async def revoke(backend: Deployment, key_id: _KeyId) -> Shown:
     """Revoke a key. Every process refuses it within seconds."""
-    async with open_deployment() as backend:
-        await backend.tenancy.revoke_key(key_id)
+    await backend.tenancy.revoke_key(key_id)
     return Shown({"id": key_id, "revoked": True}, f"Key {key_id} is revoked.")
 
 

@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operate.guests import MIN_DAYS, Purge, TooRecent
+from forwarder.operate.guests import MIN_DAYS, Purge
+from forwarder.operate.output import WrongUsage
 from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import NaturalKey
@@ -157,7 +158,7 @@ async def test_it_can_be_broken_off_and_run_again(house: House) -> None:
 async def test_what_was_finished_lately_is_not_deleted(house: House) -> None:
     latest = YEARS_LATER.date() - timedelta(days=MIN_DAYS)
 
-    with pytest.raises(TooRecent, match=f"{latest} is the latest"):
+    with pytest.raises(WrongUsage, match=f"{latest} is the latest"):
         await house.purge.count(latest + timedelta(days=1), None)
     assert await house.purge.count(latest, None) == 0
 

@@ -32,11 +32,12 @@ async def test_a_cancellation_that_the_pms_does_not_make_is_audited_as_such(
             (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
             await recorder.record("w1", [replace(final(work), doubles=("4712",))], [])
         request_id = work.submission.request_id
-        with pytest.raises(Failed, match="not a double of"):
-            await cancel_double(request_id, "4711", yes=True)
-        site.go_wrong("down")
-        with pytest.raises(Failed, match="did not cancel it"):
-            await cancel_double(request_id, "4712", yes=True)
+        async with open_deployment() as backend:
+            with pytest.raises(Failed, match="not a double of"):
+                await cancel_double(backend, request_id, "4711", yes=True)
+            site.go_wrong("down")
+            with pytest.raises(Failed, match="did not cancel it"):
+                await cancel_double(backend, request_id, "4712", yes=True)
     async with open_deployment() as backend:
         entries = await backend.trail.entries(AuditFilter(action="double.cancel"), before=None, limit=9)
         doubled = await backend.overview.doubled()

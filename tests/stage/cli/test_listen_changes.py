@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 
 from forwarder.cli.program import program
 from forwarder.notifier.posting import Event
-from forwarder.operate.listen import Api, ApiUnavailable, Changes
 from forwarder.operate.output import Failed, WrongUsage
-from forwarder.operate.results import ReadRange
+from forwarder.operate.results import Api, ApiUnavailable, Changes, ReadRange
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.network.raw_server import Caller, raw_server

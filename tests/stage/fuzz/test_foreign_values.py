@@ -457,7 +457,7 @@ OWN_WAYS: Final = {
     "utcfromtimestamp",
 }
 READ_THEIR_OWN: Final = {
-    "forwarder/operate/listen.py",
+    "forwarder/operate/results.py",
     "forwarder/operate/command.py",
     "forwarder/console/responses.py",
     "forwarder/process/certificates.py",
