@@ -44,6 +44,7 @@ from forwarder.topics.port import Log, Publisher, Topics, moment_of
 
 _log = structlog.get_logger(__name__)
 
+_MARGIN: Final = timedelta(hours=1)
 _ENDLESS: Final = datetime(8999, 1, 1, tzinfo=UTC)
 
 
@@ -141,7 +142,7 @@ class Recovery:
             return min(moments)
         # By the log's clock, by which the topics are searched: a worker's may have been wrong.
         newest = await self.store.newest()
-        return None if newest is None else moment_of(newest) - timedelta(hours=1)
+        return None if newest is None else moment_of(newest) - _MARGIN
 
     async def _dry_run(self, since: datetime | None, copy: TopicCopy) -> Recovered:
         counts, behind, in_store, replayed = copy.counts(), 0, 0, 0
