@@ -322,9 +322,12 @@ def _counted(
 
 
 async def _left_out(submitted: Submitted, error: Exception | Fault) -> None:
-    message, request_id = submitted.message, submitted.submission.request_id
-    place = {"partition": message.partition, "offset": message.offset}
-    _log.error("recovery.left_out", request_id=request_id, **place, error=str(error))
+    request_id, partition, offset = (
+        submitted.submission.request_id,
+        submitted.message.partition,
+        submitted.message.offset,
+    )
+    _log.error("recovery.left_out", request_id=request_id, partition=partition, offset=offset, error=str(error))
 
 
 # --- the command ---
