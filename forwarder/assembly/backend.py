@@ -18,7 +18,7 @@ from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.data_dir import make_private, secret_in
 from forwarder.reservation.submission import RequestIds, shadow_id
 from forwarder.settings import BadSettings, Distributed, Embedded, Settings
-from forwarder.simulator.sites import SITES
+from forwarder.simulator.world import SITES
 from forwarder.store.deployment import AuditTrail
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import Overview

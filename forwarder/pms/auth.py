@@ -1,6 +1,5 @@
 """Access tokens: as requests use them, renewed before they end and once when the PMS no longer takes one; and how all processes of
-a deployment share an account's grants, so that a refresh token that changes at every use is never lost. An adapter says how its
-authorization server is asked, and how its PMS says that a token has ended.
+a deployment share an account's grants, so that a refresh token that changes at every use is never lost.
 
 One renewal of an account, in all processes together:
 
@@ -9,14 +8,13 @@ One renewal of an account, in all processes together:
     ask       the authorization server, within `ask_seconds`
     store     by compare-and-swap on the version, before anybody sees the new access token
 
-Nothing is locked meanwhile, and no wall clock is read. If the holder of a claim dies, another process takes it over
-after it has seen the claim unchanged for `overtake_seconds` on its own monotonic clock, which is longer than an `ask` may take.
+Nothing is locked meanwhile, and no wall clock is read. If the holder of a claim dies, another process takes it over after it has
+seen the claim unchanged for `overtake_seconds` on its own monotonic clock, which is longer than an `ask` may take.
 
-Two windows are left. A process that dies between the server's response and `store` leaves the old refresh token in place: that is
-well where the server keeps it until the new access token is first used (Doorkeeper does, where its table has the column
-`previous_refresh_token`), and needs a new credential where it does not. A process that is stopped (not killed) within an `ask` for
-longer than `overtake_seconds` asks at the same time as the one that overtook it; the first to store wins, and the other uses
-its grant.
+Two windows are left. If a process dies between the server's response and `store`, the old refresh token stays: it works if the
+server keeps it until the new access token is first used (Doorkeeper with `previous_refresh_token`), else the account needs a new
+credential. A process that is stopped (not killed) within an `ask` for longer than `overtake_seconds` asks at the same time as the
+one that overtook it; the first to store wins, and the other uses its grant.
 """
 
 import asyncio
@@ -104,7 +102,6 @@ def no_token(response: Response, now: datetime) -> NotSent:
 
 class _Token(BaseModel):
     model_config = ConfigDict(hide_input_in_errors=True, str_strip_whitespace=True)
-
     access_token: StrictStr = Field(min_length=1, validation_alias=AliasChoices("access_token", "accessToken", "token"))
     refresh_token: Any = None
     expires_in: Any = Field(None, validation_alias=AliasChoices("expires_in", "expiresIn"))
@@ -128,9 +125,9 @@ def granted(response: Response, refresh_token: str | None, now: datetime) -> Gra
 
 @dataclass(frozen=True, slots=True)
 class RenewalTimes:
-    """How long processes wait for each other's renewals, in seconds. `wait_seconds`: how long one waits for another's renewal
-    before it gives up for now. `ask_seconds`: the longest that an `ask` may take. `overtake_seconds`: how long a claim is seen
-    unchanged before it is overtaken; longer than an `ask` and its bookkeeping. `pause_seconds`: between two looks."""
+    """`wait_seconds`: how long a process waits for another's renewal before it gives up for now. `ask_seconds`: the longest that an
+    `ask` may take. `overtake_seconds`: how long a claim is seen unchanged before it is overtaken; longer than an `ask` and its
+    bookkeeping. `pause_seconds`: between two looks."""
 
     wait_seconds: float = 10.0
     ask_seconds: float = 30.0
@@ -176,8 +173,7 @@ class SharedGrants:
         return self._known.get(account_id)
 
     async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:
-        under_way = self._renewing.get(account_id)
-        if under_way is not None:
+        if (under_way := self._renewing.get(account_id)) is not None:
             grant = await asyncio.shield(under_way)
             if not _same(grant, used):
                 return grant
@@ -200,18 +196,16 @@ class SharedGrants:
         give_up = self._clock.monotonic() + self._times.wait_seconds
         while True:
             kept = await self._read(account_id)
-            grant = _grant_in(kept)
-            if grant is not None and not _same(grant, used):
+            if (grant := _grant_in(kept)) is not None and not _same(grant, used):
                 return grant
-            seen, seen_claim = (None, None) if kept is None else (kept.version, kept.claim)
-            # The holder of a claim is surely past its time, or it is a leftover of ours, with nothing under way here.
+            seen, claim = (None, None) if kept is None else (kept.version, kept.claim)
             now, first = self._clock.monotonic(), self._claim_seen.get(account_id)
-            if first is None or first[:2] != (seen, seen_claim):
-                first = self._claim_seen[account_id] = (seen, seen_claim, now)
-            overtaken = now - first[2] >= self._times.overtake_seconds
-            if seen_claim in (None, self._claimant) or overtaken:
+            if first is None or first[:2] != (seen, claim):
+                first = self._claim_seen[account_id] = (seen, claim, now)
+            # Ours is a leftover, with nothing under way here; the holder of another is surely past its time in the end.
+            if claim in (None, self._claimant) or now - first[2] >= self._times.overtake_seconds:
                 mine = (account_id, self._credential, self._claimant)
-                version = await _available(self._rows.claim(*mine, seen=seen, seen_claim=seen_claim))
+                version = await _available(self._rows.claim(*mine, seen=seen, seen_claim=claim))
                 if version is not None:
                     return await self._follow(account_id, version, grant or used, ask)
             elif self._clock.monotonic() >= give_up:

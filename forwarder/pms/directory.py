@@ -266,9 +266,9 @@ def _listed(content: bytes) -> bytes:
 
 
 def _parts(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _parts(part) for name, part in value.items() if isinstance(part, dict | list | int)}
-    return value
+    if not isinstance(value, dict):
+        return value
+    return {name: _parts(part) for name, part in value.items() if isinstance(part, dict | list | int)}
 
 
 # --- the directory ---
@@ -316,10 +316,9 @@ async def open_directory(
     tracer: Tracer | None = None,
     forward_traces: bool = True,
 ) -> AsyncIterator[PmsDirectory]:
-    """The directory; its connections are closed in the end. `grants`: where accounts' grants are kept, instead of in their
-    connection. `plaintext`: what may be sent by plain http to other machines. `tracer`: records requests to PMSs; they carry the
-    callers' traces if `forward_traces`. Tests pass `transport` instead of the network, and `registry` instead of this process's
-    kinds."""
+    """Its connections are closed in the end. `grants`: where accounts' grants are kept, instead of in their connection.
+    `plaintext`: what may be sent by plain http to other machines. `tracer`: records requests to PMSs; they carry the callers'
+    traces if `forward_traces`. Tests pass `transport` instead of the network, and `registry` instead of this process's kinds."""
     async with aclosing(transport or ConnectionPool(PoolLimits())) as opened:
         client = PmsClient(opened, clock, policy or PushPolicy(), tracer, forward=forward_traces)
         yield Directory(client, clock, registry or registered(), grants, plaintext, tracer)

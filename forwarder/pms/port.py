@@ -193,7 +193,7 @@ class LentGrant:
 
 
 class MemoryGrants:
-    """`Grants` of this process alone, forgotten with it: enough where no refresh token changes."""
+    """`Grants` of this process alone: enough where no refresh token changes."""
 
     def __init__(self) -> None:
         self._grants: dict[str, Grant] = {}

@@ -36,9 +36,7 @@ _Amount = Annotated[int, _BOUNDED] | Annotated[float, _BOUNDED]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(
-        alias_generator=to_camel, frozen=True, allow_inf_nan=False, validate_by_name=False, validate_by_alias=True
-    )
+    model_config = ConfigDict(alias_generator=to_camel, frozen=True, allow_inf_nan=False)
 
 
 class LineItem(_Part):
@@ -135,9 +133,7 @@ _NO_ID: Final = {"", "null", "none", "nil", "undefined", "nan", "n/a"}
 def identifier(value: object) -> str | None:
     """A reservation's id, which is a number or a text, as text; None for anything else, for a text that came damaged, and for the
     words by which programs write that they have none."""
-    is_number = (
-        isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 10**30
-    )  # `str` refuses huge ones
+    is_number = type(value) is int and abs(value) <= 10**30  # `str` refuses larger ones
     text = str(value) if is_number or isinstance(value, str) else ""
     is_one = len(text) <= 256 and "\0" not in text and "\ufffd" not in text  # noqa: PLR2004 - characters
     return text if is_one and text.strip().casefold() not in _NO_ID else None
@@ -184,17 +180,10 @@ def finances(price: Decimal | None, paid: Decimal | None, left: Decimal | None) 
     return {name: json_number(value) for name, value in amounts.items() if value is not None}
 
 
-_PARTS: Final = {
-    "basePrice": ("totalBasePrice", "RoomRate"),
-    "fee": ("totalFee", "Fee"),
-    "tax": ("totalTax", "Tax"),
-    "discount": ("totalDiscount", "Discount"),
-}
-
-
 def price_part(part: str, lines: Iterable[tuple[str, Decimal]], total: Decimal | None = None) -> dict[str, Any]:
     """A part of the finances (basePrice, fee, …) with its lines, each a name and an amount. Without `total` it is their sum."""
-    (name, kind), listed = _PARTS[part], list(lines)
+    name, kind = f"total{part[0].upper()}{part[1:]}", "RoomRate" if part == "basePrice" else part.capitalize()
+    listed = list(lines)
     total = sum((value for _, value in listed), Decimal()) if total is None else total
     breakdown = [{"name": text, "type": kind, "total": json_number(value)} for text, value in listed]
     return {name: json_number(total), "breakdown": breakdown}

@@ -2,13 +2,13 @@
 
     BASE/reservations, BASE/websites/ID/reservations, BASE/rentals/ID/bookings …
                             any base URL, and none, is a PMS of its own, and speaks every kind's wire form (many
-                            kinds' only where it ends in a path of theirs: `sites`); only below /nowhere there is none
+                            kinds' only where it ends in a path of theirs: `world`); only below /nowhere there is none
     GET  /count             how many bookings were made, as text          GET /stats   more, as JSON
     POST /reset             forget all bookings
     PUT  /NAME/faults       what goes wrong from now on (`Faults`) at base URLs that begin with /NAME; of the one without a path
                             the name is `pms`                              GET, DELETE  look, lift
 
-Accepts any bearer credential but `wrong`. Test values in a booking select its outcome: see `sites`."""
+Accepts any bearer credential but `wrong`. Test values in a booking select its outcome: see `world`."""
 
 from collections.abc import Sequence
 

@@ -34,8 +34,7 @@ from starlette.types import ASGIApp
 from forwarder.http.messages import Response
 from forwarder.process.clock import Clock
 from forwarder.simulator.http import Guard, Handler, bearer_of, below_any_base, book, name_of, place_of
-from forwarder.simulator.sites import Effect, effect_of
-from forwarder.simulator.world import Made, NotBooked, Wanted, World
+from forwarder.simulator.world import Effect, Made, NotBooked, Wanted, World, effect_of
 
 _MOST_PER_PAGE = 100
 _SAID = {401: "Not authorized", 404: "Not found", 429: "API v3 rate limit exceeded."}

@@ -11,8 +11,7 @@ from starlette.types import ASGIApp
 
 from forwarder.http.messages import Response, retry_after
 from forwarder.simulator.faults import UNBOOKED, Order, drip, hang, mistyped, reset
-from forwarder.simulator.sites import SLOW_SECONDS, Effect
-from forwarder.simulator.world import Down, Made, Wanted, World
+from forwarder.simulator.world import SLOW_SECONDS, Down, Effect, Made, Wanted, World
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 Failing = Callable[[int, float | None], Response]
@@ -68,7 +67,7 @@ class Guard:
         (`books`)."""
         world = self.world
 
-        async def with_effects(request: Request) -> ASGIApp:
+        async def handle(request: Request) -> ASGIApp:
             try:
                 answer = await handler(request)
             except Down:
@@ -78,8 +77,6 @@ class Guard:
             if Effect.SLOW in effects:
                 await world.clock.sleep(SLOW_SECONDS)
             return reset if Effect.ANSWER_LOST in effects else answer
-
-        handle = with_effects if books else handler
 
         async def answered(request: Request) -> ASGIApp:
             name = name_of(request)

@@ -17,8 +17,7 @@ from starlette.types import ASGIApp
 from forwarder.http.messages import PROBLEM_JSON, Response, problem_response
 from forwarder.reservation.problems.problem import Problem
 from forwarder.simulator.http import Guard, below_any_base, book, name_of, place_of
-from forwarder.simulator.sites import effect_of
-from forwarder.simulator.world import NotBooked, Wanted, World
+from forwarder.simulator.world import NotBooked, Wanted, World, effect_of
 
 _UNKNOWN = "unknown"
 _NOT_BOOKED: Final = {

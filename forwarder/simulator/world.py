@@ -1,20 +1,70 @@
-"""The simulated world: every booking that was ever made, whose nights are taken, which keys were seen. Judge in fault tests. One
-world serves any number of PMSs, each a `place` such as `demo/generic`. Its methods do not await, so that each is atomic. It sees
-nothing of a card. With a journal, bookings outlive the process."""
+"""The simulated PMSs as their callers see them (where each kind is, what an account needs there, and test values), and their world:
+every booking that was ever made, whose nights are taken, which keys were seen. Judge in fault tests. One world serves any number of
+PMSs, each a `place` such as `demo/generic`. Its methods do not await, so that each is atomic. It sees nothing of a card."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import date
+from enum import Enum
 from io import FileIO
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic_core import from_json, to_json
 
 from forwarder.process.clock import Clock, iso
 from forwarder.simulator.faults import FaultBoard, Faults
-from forwarder.simulator.sites import DOWN_SECONDS, Effect
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSite:
+    """`path`: of the base URL, below a name of one's own. `options`, `credential`: as an account needs them there."""
+
+    path: str
+    credential: str = "a-simulated-credential"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+SITES: Final[Mapping[str, SimulatedSite]] = {
+    "booking-sync": SimulatedSite("booking-sync/api/v3"),
+    "generic": SimulatedSite("generic"),
+    "website-builder": SimulatedSite("website-builder"),
+}
+"""The kinds that the forwarder itself simulates: for test keys, `forwarder up` and `forwarder simulate`."""
+
+# --- test values ---
+
+SLOW_SECONDS: Final = 5.0
+DOWN_SECONDS: Final = 60.0
+
+
+class Effect(Enum):
+    """What a simulated PMS does with a booking that has one of two test values, in every kind's wire form: a `last_name` of the
+    guest's, in any case, or a `number` of the property or the room. No real guest or property has such a value. They are published
+    (docs/guides/test-mode.md): their meaning never changes."""
+
+    SOLD_OUT = ("Test-Sold-Out", 9_990_000_001)
+    PRICE_CHANGED = ("Test-Price-Changed", 9_990_000_002)
+    CARD_REFUSED = ("Test-Card-Refused", 9_990_000_003)
+    SLOW = ("Test-Slow", 9_990_000_004)  # It is made, and the response comes after `SLOW_SECONDS`
+    DOWN = ("Test-Down", 9_990_000_005)  # 503 for `DOWN_SECONDS` from the first request on; then it is made
+    ANSWER_LOST = ("Test-Answer-Lost", 9_990_000_006)  # It is made, and the connection breaks before the response
+
+    def __init__(self, last_name: str, number: int) -> None:
+        self.last_name, self.number = last_name, number
+
+
+_BY_WORD: Final = {word: effect for effect in Effect for word in (effect.last_name.casefold(), str(effect.number))}
+
+
+def effect_of(*values: object) -> Effect | None:
+    """The effect of the first test value among `values`: names of the guest, identifiers of property and room."""
+    found = (_BY_WORD.get(str(value).rpartition(" ")[2].casefold()) for value in values)
+    return next(filter(None, found), None)
+
+
+# --- the bookings ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -116,38 +117,29 @@ class Resolver:
             result = await _in_a_thread(host, port)
         finally:
             threads.release()
-        self._known.pop(host, None)
-        if isinstance(result, OSError):
-            raise result
+            self._known.pop(host, None)
         self._known[host] = None
         if len(self._known) > 10_000:  # noqa: PLR2004 - bounds the memory
             del self._known[next(iter(self._known))]
         return result
 
 
-async def _in_a_thread(host: str, port: int) -> Sequence[str] | OSError:
+async def _in_a_thread(host: str, port: int) -> Sequence[str]:
     """Resolves in a daemon thread, unlike an executor's: a look-up that hangs does not keep the process from exiting."""
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[Sequence[str] | OSError] = loop.create_future()
-
-    def answer(result: Sequence[str] | OSError) -> None:
-        if not found.done():
-            found.set_result(result)
+    found: Future[Sequence[str]] = Future()
 
     def look_up() -> None:
-        result: Sequence[str] | OSError
         try:
             entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            result = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+            found.set_result(list(dict.fromkeys(str(entry[4][0]) for entry in entries)))
         except OSError as error:
-            result = error
+            found.set_exception(error)
         except ValueError:  # a label is too long, or empty; a character that no name has
-            result = OSError("not a host name")
-        with suppress(RuntimeError):  # the loop was closed meanwhile: no caller is left
-            loop.call_soon_threadsafe(answer, result)
+            found.set_exception(OSError("not a host name"))
 
+    found.set_running_or_notify_cancel()  # else the thread's result might come to one that was cancelled
     threading.Thread(target=look_up, name="resolve", daemon=True).start()
-    return await found
+    return await asyncio.wrap_future(found)
 
 
 class ResolvedTargets:

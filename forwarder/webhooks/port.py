@@ -76,21 +76,24 @@ def require_headers(headers: Mapping[str, str]) -> None:
     """Raises `BadHeaders` unless all of them may be sent."""
     spellings, faults = Counter(name.lower() for name in headers), []
     for number, (name, value) in enumerate(headers.items(), start=1):
+        at = pointer_to("headers", name)
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", name) or find(name):
-            fault = "invalid_value", "is not a header name: letters, digits and hyphens, such as X-Api-Key"
+            fault = Fault(at, "invalid_value", "is not a header name: letters, digits and hyphens, such as X-Api-Key")
         elif name.lower() in _RESERVED or name.lower().startswith(("content-", "proxy-", "webhook-")):
-            fault = "reserved", "is reserved: the forwarder or its connection sets it"
+            fault = Fault(at, "reserved", "is reserved: the forwarder or its connection sets it")
         elif len(value) > _MAX_VALUE:
-            fault = "too_long", f"must have a value of at most {_MAX_VALUE:,} characters"
+            fault = Fault(at, "too_long", f"must have a value of at most {_MAX_VALUE:,} characters")
         elif not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value):
-            fault = "invalid_value", "must have a value of printable ASCII characters, without spaces at its ends"
+            fault = Fault(
+                at, "invalid_value", "must have a value of printable ASCII characters, without spaces at its ends"
+            )
         elif spellings[name.lower()] > 1:
-            fault = "invalid_value", "is given twice"
+            fault = Fault(at, "invalid_value", "is given twice")
         elif number > MAX_HEADERS:
-            fault = "invalid_value", f"is one too many: at most {MAX_HEADERS} headers"
+            fault = Fault(at, "invalid_value", f"is one too many: at most {MAX_HEADERS} headers")
         else:
             continue
-        faults.append(Fault(pointer_to("headers", name), *fault))
+        faults.append(fault)
     if faults:
         raise BadHeaders(faults)
 

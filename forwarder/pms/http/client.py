@@ -1,11 +1,8 @@
 """Requests to a PMS: the bytes that each is on a connection, and those of one push together: within the push time-out, at the
 account's pace, and tried again only where surely nothing was sent.
 
-An adapter builds a `Request`, gives it to the `Send` of its push, and reads a `Response` whose body is in memory.
-
 What HTTP cannot carry is refused with `NotSent` (`pms_address_invalid`), before anything is connected to. The refusal quotes
-neither the address nor a header: they may hold a password.
-"""
+neither the address nor a header: they may hold a password."""
 
 import asyncio
 import re
@@ -35,11 +32,7 @@ from forwarder.process.clock import Clock
 from forwarder.reservation.fast import value
 
 _PORTS: Final = {"http": 80, "https": 443}
-_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HOST = re.compile(rb"[0-9A-Za-z._~-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
-"""A name or an address; one of IPv6 comes without its brackets."""
 _TRACEPARENT: Final = TRACEPARENT.encode()
-_FAILED: Final = 400
 
 
 @value(frozen=True, slots=True)
@@ -108,15 +101,15 @@ def destination_of(url: str) -> Destination:
     except httpx.InvalidURL as error:
         raise invalid_address("The account's base URL is not a URL.") from error
     host, port = parsed.raw_host, parsed.port
-    if parsed.scheme not in _PORTS or _HOST.fullmatch(host) is None:
+    # A name or an address; one of IPv6 comes without its brackets.
+    is_host = re.fullmatch(rb"[0-9A-Za-z._~-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*", host)
+    if parsed.scheme not in _PORTS or is_host is None:
         raise invalid_address("The account's base URL is not an http or https address.")
     origin = Origin(host.decode("ascii"), port or _PORTS[parsed.scheme], parsed.scheme == "https")
     named = b"[%b]" % host if b":" in host else host
-    authorization = None
-    if parsed.userinfo:
-        user, _, password = parsed.userinfo.partition(b":")
-        pair = unquote_to_bytes(user) + b":" + unquote_to_bytes(password)
-        authorization = b"Authorization: Basic %b" % b64encode(pair)
+    user, _, password = parsed.userinfo.partition(b":")
+    pair = unquote_to_bytes(user) + b":" + unquote_to_bytes(password)
+    authorization = b"Authorization: Basic %b" % b64encode(pair) if parsed.userinfo else None
     return Destination(origin, named if port is None else b"%b:%d" % (named, port), parsed.raw_path, authorization)
 
 
@@ -143,10 +136,9 @@ def encoded(request: Request, destination: Destination) -> bytes:
 def _form(method: str, host: bytes, names: tuple[bytes, ...]) -> bytes:
     """The head of requests with these headers, with gaps for the target and the values. Cached: an account's have few forms."""
     verb, lower = method.encode("ascii", "replace"), {name.lower() for name in names}
-    if _TOKEN.fullmatch(verb) is None:
-        raise invalid_address("The method of the request is not one that HTTP can carry.")
-    if not all(_TOKEN.fullmatch(name) for name in names):
-        raise invalid_address("A header of the request is not one that HTTP can carry.")
+    for what, name in (("The method", verb), *(("A header", name) for name in names)):
+        if re.fullmatch(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) is None:
+            raise invalid_address(f"{what} of the request is not one that HTTP can carry.")
     defaults = ((b"Host", host), (b"User-Agent", b"reservation-forwarder"), (b"Accept-Encoding", b"identity"))
     lines = [verb.replace(b"%", b"%%") + b" %b HTTP/1.1"]
     lines += [name + b": " + text for name, text in defaults if name.lower() not in lower]
@@ -283,7 +275,7 @@ class PmsClient:
             raise
         else:
             span.note({"http.response.status_code": response.status_code})
-            if response.status_code >= _FAILED:
+            if response.status_code >= 400:  # noqa: PLR2004 - the first of the failures
                 span.fail(str(response.status_code))
             return response
         finally:

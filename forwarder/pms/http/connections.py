@@ -1,9 +1,5 @@
 """Connections to PMSs: how many are in use at once, and which are kept for the next request. Requests go out over one in one piece,
-one at a time, and their responses are read whole.
-
-NotSent       no connection was free or came to stand, the lease was lost, or the connection had ended before anything was written
-NoResponse    something may have been sent
-"""
+one at a time, and their responses are read whole."""
 
 import asyncio
 import ssl
@@ -37,15 +33,13 @@ class PoolLimits:
 
 
 class ConnectionPool:
-    """A `Transport`. Belongs to the event loop of its first request. `aclose` it in the end: it leaves nothing open.
+    """A `Transport`. Belongs to the event loop of its first request. `aclose` it in the end: it leaves nothing open. `trusted`: the
+    authorities that are believed where an account says nothing else; the system's, unless given.
 
-    What can be relied on: `NotSent` is raised only when it is certain that nothing was sent. After the first byte was written it is
-    `NoResponse`. No request is sent a second time, and no other connection is tried. It follows no redirect, keeps no cookie, uses
-    no proxy of the environment, and reads no more of a response than its limit.
-
-    `trusted`: whose certificates are believed where an account says nothing else; the system's, unless given.
-
-    Of the connections that are kept, the one that was used last is used next. Exchanges whose time is over fail within
+    It raises `NotSent` where no connection was free or came to stand, the lease was lost, or the connection had ended before
+    anything was written; after the first byte `NoResponse`. No request is sent a second time, and no other connection is tried. It
+    follows no redirect, keeps no cookie, uses no proxy of the environment, and reads no more of a response than its limit. Of the
+    connections that are kept, the one that was used last is used next. Exchanges whose time is over fail within
     `_LOOK_SECONDS`."""
 
     def __init__(self, limits: PoolLimits, trusted: ssl.SSLContext | None = None) -> None:
@@ -61,23 +55,19 @@ class ConnectionPool:
     async def exchange(
         self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
     ) -> Response:
-        """The response, with its body in memory. `held` is called once the connection is established, in the same step of the event
-        loop that then writes the request: no other task runs between the two. With `reuse` the connection stays in use until that
-        ends. Cancelling it closes its connection and leaves nothing running; bytes already written may still reach the PMS."""
+        """`held` is called once the connection is established, in the same step of the event loop that then writes the request.
+        With `reuse` the connection stays in use until that ends. Cancelling it closes its connection and leaves nothing running;
+        bytes already written may still reach the PMS."""
         destination = destination_of(request.url)
         content = encoded(request, destination)
         owner, trust = ("", None) if reuse is None else (reuse.owner, reuse.trust)
         keeping = (destination.origin, owner, trust)
-        if self._free and (kept := self._fit(keeping)) is not None:
-            self._free -= 1
-            connection = kept
-        else:
-            await self._turn(deadline)
-            try:
-                connection = self._fit(keeping) or await self._opened(keeping, deadline)
-            except BaseException:
-                self._pass_on()
-                raise
+        await self._turn(deadline)
+        try:
+            connection = self._fit(keeping) or await self._opened(keeping, deadline)
+        except BaseException:
+            self._pass_on()
+            raise
         response = None
         try:
             if reuse is not None:

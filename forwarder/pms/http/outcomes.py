@@ -1,9 +1,8 @@
-"""The outcome of a request for the reservation: what a PMS's refusals mean, by code or by words, and what follows where the adapter
-did not decide it. Pure.
+"""The outcome of a request for the reservation. Pure.
 
-NotSent, NoResponse                          → `outcome_of`
+NotSent, NoResponse                          → `outcome_of`: Deferred, InDoubt
+a refusal by its code or its words           → `refusal`, `outcome_of_message`
 a response that the adapter did not decide   → `unexpected`, by its status
-a failure that only its message explains     → `never_a_no`, `outcome_of_message`
 """
 
 import re
@@ -313,7 +312,14 @@ def _unless_it_exists(
 ) -> Outcome:
     if not isinstance(outcome, Rejected | Deferred):
         return outcome
-    exists = _it_exists("|".join([_REFERENCE, *_fields_with(reference, sent)]))
+    names = [_REFERENCE]  # and those under which the body sent has it as the whole value: what the PMS may call it
+    value = re.escape(reference)
+    as_a_whole = rf'"([\w.-]+)"\s*:\s*"{value}"|(?:^|&)([\w.-]+)={value}(?![^&])'
+    for found in re.finditer(as_a_whole, sent.decode("utf-8", "replace")):
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", found[1] or found[2])
+        if len(words) > 1 or any(len(word) >= 5 and word.casefold() not in _OF_ANYTHING for word in words):  # noqa: PLR2004
+            names.append(r"[\s_-]?".join(words))
+    exists = _it_exists("|".join(names))
     if not any(exists.search(said) is not None and not names_another(said, reference) for said in sayings):
         return outcome
     answered = "" if status is None else f" (HTTP {status})"
@@ -321,24 +327,13 @@ def _unless_it_exists(
     return InDoubt("pms_has_it", detail, made=True, status=status)
 
 
-def _fields_with(reference: str, sent: bytes) -> Iterator[str]:
-    """Patterns of the names under which a body has our reference as the whole value: what the PMS may call it. Not of those
-    that may be the name of anything, such as `code`."""
-    value = re.escape(reference)
-    as_a_whole = rf'"([\w.-]+)"\s*:\s*"{value}"|(?:^|&)([\w.-]+)={value}(?![^&])'
-    for found in re.finditer(as_a_whole, sent.decode("utf-8", "replace")):
-        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", found[1] or found[2])
-        if len(words) > 1 or (len(words[0]) >= _TELLING and words[0].casefold() not in _OF_ANYTHING):
-            yield r"[\s_-]?".join(words)
-
-
 @lru_cache(maxsize=64)
 def _it_exists(reference: str) -> re.Pattern[str]:
     return re.compile(rf"({reference}){_BETWEEN}{_EXISTS}|{_EXISTS}{_BETWEEN}({reference})|{_TWICE}", re.IGNORECASE)
 
 
-_TELLING: Final = 5
 _OF_ANYTHING: Final = {"booking", "dates", "guest", "number", "order", "price", "property", "reservation", "rooms"}
+"""What may be the name of anything, and not of our reference alone; so may words of less than five letters, such as `code`."""
 _REFERENCE: Final = (
     r"r[eé]f[eé]r[eéê]n(ce|cia|z|tie)|riferimento|(?<![a-z])ref(?=: | (has|is|was|must|already|exists)\b)"
     r"|(external|channel|partner|agent|ota|source|third[\s_-]?party)[\s_-]?"

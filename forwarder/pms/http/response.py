@@ -10,12 +10,8 @@
 
 A header that cannot be read, or makes no sense, is ignored: the PMS will say so again.
 
-Also why a request brought no response. Whether anything was sent is decided by these two, and nowhere else:
-
-    NotSent      nothing reached the PMS                        → Deferred
-    NoResponse   bytes may have, and no whole response came     → InDoubt
-
-Their texts are shortened and rid of long runs of digits, and quote no address and no header: these may hold a password.
+Also why a request brought no response: `NotSent` or `NoResponse`, which alone decide whether anything was sent. Their texts are
+shortened and rid of long runs of digits, and quote no address and no header: these may hold a password.
 """
 
 import codecs
@@ -71,8 +67,7 @@ class NotSent(Exception):
         self, reason: str, detail: str, *, passing: bool = False, retry_after_seconds: float | None = None
     ) -> None:
         super().__init__(reason, detail)
-        self.reason, self.detail = reason, detail
-        self.passing, self.retry_after_seconds = passing, retry_after_seconds
+        self.reason, self.detail, self.passing, self.retry_after_seconds = reason, detail, passing, retry_after_seconds
 
 
 class NoResponse(Exception):
@@ -322,13 +317,16 @@ def _decoded(content: bytes, coding: bytes, max_bytes: int) -> bytes:
     """`content` without its compression, which was not asked for unless a request did so itself; no more than `max_bytes`."""
     if coding not in (b"gzip", b"x-gzip", b"deflate"):
         raise broke_protocol("a response in a coding that was not asked for")
-    inflation = zlib.decompressobj(32 + zlib.MAX_WBITS)  # gzip or zlib
+    inflation, wrong = (
+        zlib.decompressobj(32 + zlib.MAX_WBITS),
+        "a response that is not compressed as it says",
+    )  # gzip or zlib
     try:
         whole = inflation.decompress(content, max_bytes + 1)
     except zlib.error as error:
-        raise broke_protocol("a response that is not compressed as it says") from error
+        raise broke_protocol(wrong) from error
     if len(whole) > max_bytes:
         raise connection_lost(f"a response of more than {max_bytes} bytes")
     if not inflation.eof or inflation.unused_data:
-        raise broke_protocol("a response that is not compressed as it says")
+        raise broke_protocol(wrong)
     return whole

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from forwarder.simulator.app import SimulatorApp
 from forwarder.simulator.app import simulator_app as own_simulator_app
-from forwarder.simulator.sites import SITES as OWN_SITES
-from forwarder.simulator.sites import SimulatedSite
-from forwarder.simulator.world import World
+from forwarder.simulator.world import SITES as OWN_SITES
+from forwarder.simulator.world import SimulatedSite, World
 from forwarder_pms_kit.simulators.beds24 import Beds24
 from forwarder_pms_kit.simulators.cloudbeds import Cloudbeds
 from forwarder_pms_kit.simulators.reference_fields import Guesty, Hospitable, Hostaway, Hostfully, Lodgify

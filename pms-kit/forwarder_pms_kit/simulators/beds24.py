@@ -15,8 +15,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from forwarder.http.messages import Response
-from forwarder.simulator.sites import Effect
-from forwarder.simulator.world import Made
+from forwarder.simulator.world import Effect, Made
 from forwarder_pms_kit.simulators.common import Body, Endpoints, HostedPms, No, Stay, answer, asked_for
 
 _PER_PAGE = 100

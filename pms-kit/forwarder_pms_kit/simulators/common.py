@@ -19,8 +19,7 @@ from starlette.types import ASGIApp
 from forwarder.http.messages import Response
 from forwarder.pms.mapping.values import MISSING, value_at
 from forwarder.simulator.http import Guard, Handler, bearer_of, book, name_of, place_of, with_retry_after
-from forwarder.simulator.sites import effect_of
-from forwarder.simulator.world import Made, NotBooked, Wanted, World
+from forwarder.simulator.world import Made, NotBooked, Wanted, World, effect_of
 
 Body = dict[str, Any]
 Endpoints = Mapping[tuple[str, str], Handler]

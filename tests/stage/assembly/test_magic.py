@@ -17,8 +17,7 @@ from forwarder.pms.port import LOOKS_ALIKE, AccountConnection, Pms, PmsDirectory
 from forwarder.pms.registry import KINDS
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected
-from forwarder.simulator.sites import DOWN_SECONDS, MAGIC, SLOW_SECONDS, Effect, effect_of
-from forwarder.simulator.world import World
+from forwarder.simulator.world import DOWN_SECONDS, SLOW_SECONDS, Effect, World, effect_of
 from forwarder.tenancy.port import Account
 from forwarder_pms_kit.simulators import SITES
 from tests.support.cases import for_each
@@ -94,13 +93,12 @@ class Trial:
         return count
 
     def booking(self, effect: Effect) -> Booking:
-        magic = MAGIC[effect]
-        fields: dict[str, Any] = {"roomId": magic.number, "propertyId": magic.number}
+        fields: dict[str, Any] = {"roomId": effect.number, "propertyId": effect.number}
         if self.by == "last name":
-            fields = {"guest": {"firstName": "Maria", "lastName": magic.last_name}}
+            fields = {"guest": {"firstName": "Maria", "lastName": effect.last_name}}
         if self.by == "name":
-            fields = {"guest": {"name": f"Maria {magic.last_name.upper()}"}}
-        asked = booking(effect.value, **fields)
+            fields = {"guest": {"name": f"Maria {effect.last_name.upper()}"}}
+        asked = booking(effect.number, **fields)
         named = sha256(f"{asked.reference}-{self.name}".encode()).hexdigest()[:32]
         return Booking(f"rsv_{named}", asked.fields, website_id="site-7")
 
@@ -200,7 +198,7 @@ async def test_nothing_that_a_guest_or_a_property_is_called_is_magic(usual: obje
 async def test_the_guide_names_every_value_and_no_other() -> None:
     guide = GUIDE.read_text(encoding="utf-8")
     told = dict(re.findall(r"^\| `(Test-[A-Za-z-]+)` \| `(\d+)` \|", guide, re.MULTILINE))
-    assert told == {magic.last_name: str(magic.number) for magic in MAGIC.values()}
+    assert told == {each.last_name: str(each.number) for each in Effect}
     for effect, code in REFUSALS.items():
-        (row,) = [line for line in guide.splitlines() if line.startswith(f"| `{MAGIC[effect].last_name}`")]
+        (row,) = [line for line in guide.splitlines() if line.startswith(f"| `{effect.last_name}`")]
         assert f"`{code}`" in row

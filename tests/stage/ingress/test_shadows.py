@@ -16,7 +16,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import ResultEvent, result_data
 from forwarder.reservation.submission import is_test, live_account_id, shadow_id
-from forwarder.simulator.sites import SITES
+from forwarder.simulator.world import SITES
 from forwarder.tenancy.access import Access, Caller
 from forwarder.tenancy.port import Account, ApiKey
 from forwarder.tenancy.sealing import of_credential

@@ -76,7 +76,7 @@ def test_a_pms_may_call_our_reference_as_the_request_did(sent: str) -> None:
 
 
 def test_a_single_word_may_be_its_name_unless_it_may_be_that_of_anything() -> None:
-    for name, expected in (("voucher", InDoubt), ("booking", Rejected), ("code", Rejected)):
+    for name, expected in (("voucher", InDoubt), ("booking", Rejected), ("code", Rejected), ("参照", Rejected)):
         no = Response(422, content=f'{{"message": "The {name} is already taken"}}'.encode())
         assert isinstance(read_again(NO, no, OURS, f'{{"{name}": "{OURS}"}}'.encode()), expected), name
 
