@@ -198,10 +198,9 @@ class SqlTexts:
         """The texts of a table, in batches, each in a short transaction: a slow reader blocks nothing, and may miss what is
         written."""
         # Not its indexes, which cannot all be reflected.
-        described = await self._inspected(lambda catalogue: catalogue.get_columns(table))
+        described, constraint = await self._inspected(lambda it: (it.get_columns(table), it.get_pk_constraint(table)))
         known = sa.Table(table, sa.MetaData(), *(sa.Column(each["name"], each["type"]) for each in described))
-        names = await self._inspected(lambda catalogue: catalogue.get_pk_constraint(table)["constrained_columns"])
-        key = [known.c[name] for name in names] or list(known.c)
+        key = [known.c[name] for name in constraint["constrained_columns"]] or list(known.c)
         readable = [column for column in known.c if isinstance(column.type, sa.String | sa.JSON | sa.LargeBinary)]
         shown = [column if isinstance(column.type, sa.LargeBinary) else sa.cast(column, sa.Text) for column in readable]
         statement = sa.select(*key, *shown).order_by(*key).limit(500)

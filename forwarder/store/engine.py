@@ -86,10 +86,9 @@ _writers: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, Path], _Writers] 
 
 
 class SqliteEngine(AsyncEngine):
-    """SQLAlchemy's engine, whose write transactions queue with those of all engines of the process on the same file.
-
-    SQLite's own wait is unfair: writers sleep and retry, so that a few who write all the time can keep another one out until its
-    busy time-out. It remains between processes. Writers queue before they take a connection, so that readers do not wait."""
+    """SQLAlchemy's engine, whose write transactions queue with those of all engines of the process on the same file. SQLite's own
+    wait, which remains between processes, is unfair: a few who write all the time can keep another one out until its busy time-out.
+    Writers queue before they take a connection, so that readers do not wait."""
 
     __slots__ = ("_file",)
 
@@ -100,7 +99,7 @@ class SqliteEngine(AsyncEngine):
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
         """A write transaction, in its turn. Raises RuntimeError if the task has one already: it would wait for itself. An engine
-        for reading, which `execution_options` makes, does not queue."""
+        for reading, made by `execution_options`, does not queue."""
         writers = _writers.setdefault((asyncio.get_running_loop(), self._file), _Writers())
         task = asyncio.current_task()
         if writers.holder is task:
@@ -124,11 +123,10 @@ def open_engine(
     """An engine for `postgresql://…`, `sqlite:///path` or a path. Connects on first use; `dispose` it at the end.
 
     PostgreSQL: a `PostgresqlEngine`; at most `pool_size` connections, and as many for `sessions`; each statement bounded by
-    `command_seconds` (None: unbounded); commits are durable before they return; transactions are READ COMMITTED, whatever the
-    database's default; connections that the server closed, or that lead to a server that is read-only now, are replaced. Only a
-    server that can be written to is connected to, unless the URL says otherwise (`target_session_attrs`).
-    SQLite: a `SqliteEngine`; one file in WAL mode, commits synced to disk; `begin()` takes the write lock at once, unless the
-    engine has the execution option `postgresql_readonly`. Raises `UnusableDatabase`."""
+    `command_seconds` (None: unbounded); commits are durable before they return; transactions are READ COMMITTED; connections that
+    the server closed, or whose server is read-only now, are replaced. Connects only to a server that can be written to, unless the
+    URL says otherwise (`target_session_attrs`). SQLite: a `SqliteEngine`; one file in WAL mode, commits synced to disk; `begin()`
+    takes the write lock at once, unless the engine has the execution option `postgresql_readonly`. Raises `UnusableDatabase`."""
     if isinstance(database_url, Path):
         return _open_sqlite(database_url)
     scheme, separator, _ = database_url.partition("://")
@@ -218,8 +216,8 @@ async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
 
 
 async def _asked(connection: asyncpg.Connection, query: str) -> Any:
-    """The value that a new connection responds with. One that does not is closed: its pool would leave it open, and the server
-    would go on with the query. Raises ConnectionError, as for every lost connection, if it broke."""
+    """The value that a new connection responds with. One that does not is closed: its pool would leave it open, with the query
+    still running. Raises ConnectionError if it broke."""
     try:
         return await connection.fetchval(query)
     except BaseException as error:
@@ -237,8 +235,8 @@ def broke(error: BaseException) -> bool:
 
 
 def _end_useless_connection(context: ExceptionContext) -> None:
-    """Makes the pool replace all of its connections if an error of any statement or COMMIT shows that a connection no longer leads
-    to a usable server. Raises ConnectionError if it broke unnoticed."""
+    """Makes the pool replace all connections if an error of a statement or COMMIT shows that one no longer leads to a usable
+    server. Raises ConnectionError if it broke unnoticed."""
     error = context.original_exception
     elsewhere = (
         "08",  # connection exception
@@ -318,7 +316,7 @@ def driver_statement(statement: Executable, dialect: Dialect) -> tuple[str, Call
 
 
 class SessionRow(asyncpg.Record):
-    """A row whose columns are attributes, as SQLAlchemy's are."""
+    """With columns as attributes, as SQLAlchemy's rows have."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -338,11 +336,10 @@ class Sessions:
         self._idle: list[asyncpg.Connection] = []
 
     async def fetch(self, text: str, values: Values) -> Sequence[SessionRow]:
-        """The rows of one statement, which is a transaction of its own.
-
-        Raises `DriverError`; OSError if there is no connection or it broke; TimeoutError if the statement, or the wait for a
-        session, took too long. After any error the session is not reused: the driver may not have noticed a broken connection yet,
-        and the response to an abandoned statement may still arrive."""
+        """The rows of one statement, which is a transaction of its own. Raises `DriverError`; OSError if there is no connection or
+        it broke; TimeoutError if the statement, or the wait for a session, took too long. After any error the session is not
+        reused: the driver may not have noticed a broken connection yet, and the response to an abandoned statement may still
+        arrive."""
         if self._free.locked():
             async with asyncio.timeout(_FREE_SECONDS):
                 await self._free.acquire()
@@ -381,7 +378,7 @@ SELECT concat_ws(' ',
     (SELECT oid FROM pg_database WHERE datname = current_database()),
     to_regclass('reservations')::oid)"""
 """The server's start, its timeline (it advances with each promotion and each recovery to a point in time), and which database and
-which table of submissions these are. Every role may ask that."""
+table of submissions these are. Every role may ask that."""
 
 OBSERVE: Final = text(IDENTITY)
 _identities: WeakKeyDictionary[SyncEngine, "StoreIdentity"] = WeakKeyDictionary()

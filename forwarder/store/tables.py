@@ -20,10 +20,23 @@ because SQLite uses a partial index only for a statement with the same list in t
 
 RowId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 metadata = sa.MetaData()
+_KINDS: Final[dict[str, Any]] = {"key": Key, "text": sa.Text, "date": sa.Date, "moment": Moment, "bool": sa.Boolean}
+_KINDS.update(int=sa.Integer, bigint=sa.BigInteger, float=sa.Double)
 
 
-def _table(name: str, *columns: sa.Column[Any], **options: Any) -> sa.Table:
-    return sa.Table(name, metadata, *columns, **options)
+def _table(name: str, columns: str, *others: sa.Column[Any], **options: Any) -> sa.Table:
+    """A table with columns as in CREATE TABLE, of the types in `_KINDS`. `serial`: its primary key, numbered by the database."""
+    made: list[sa.Column[Any]] = []
+    for declared in columns.split(","):
+        column, kind, *rest = declared.split()
+        if kind == "serial":
+            made.append(sa.Column(column, RowId, sa.Identity(always=True), primary_key=True))
+            continue
+        constraint, _, default = " ".join(rest).partition("DEFAULT ")
+        key, server_default = constraint == "PRIMARY KEY", sa.text(default) if default else None
+        about: dict[str, Any] = {"primary_key": key, "autoincrement": False, "server_default": server_default}
+        made.append(sa.Column(column, _KINDS[kind], nullable=not constraint, **about))
+    return sa.Table(name, metadata, *made, *others, **options)
 
 
 def _partial_index(name: str, *columns: sa.ColumnElement[Any], where: sa.ColumnElement[bool] | sa.TextClause) -> None:
@@ -31,50 +44,20 @@ def _partial_index(name: str, *columns: sa.ColumnElement[Any], where: sa.ColumnE
     sa.Index(name, *columns, postgresql_where=where, sqlite_where=where)
 
 
-def _required(kind: Any, names: str, *, default: str | None = None) -> list[sa.Column[Any]]:
-    """Columns that are never NULL, with these names, separated by spaces. `default`: the server's, in SQL."""
-    server_default = None if default is None else sa.text(default)
-    return [sa.Column(name, kind, nullable=False, server_default=server_default) for name in names.split()]
-
-
-def _optional(kind: Any, names: str) -> list[sa.Column[Any]]:
-    return [sa.Column(name, kind) for name in names.split()]
-
-
 reservations = _table(
     "reservations",
-    sa.Column("id", RowId, sa.Identity(always=True), primary_key=True),
-    *_required(Key, "request_id"),
-    *_required(sa.BigInteger, "record_id"),
-    *_required(sa.Text, "workspace_id"),
-    *_required(Key, "account_id"),
-    *_required(sa.Integer, "partition"),
-    *_required(sa.BigInteger, "log_offset log_timestamp_ms", default="0"),
-    *_required(sa.Text, "operation property_id room_id"),
-    *_required(sa.Date, "arrival_date departure_date"),
-    *_required(sa.Text, "status request fingerprint"),
-    sa.Column("card", sa.Text),
-    *_required(Moment, "accepted_at created_at updated_at"),
-    sa.Column("cancelled_at", Moment),
-    *_required(Moment, "deadline_at"),
-    sa.Column("due_at", Moment),
-    sa.Column("leased_by", Key),
-    *_required(sa.Boolean, "pushing possibly_sent", default="false"),
-    *_optional(sa.Text, "target evidence doubles"),
-    *_required(sa.Integer, "takeovers", default="0"),
-    *_required(sa.Text, "attempts", default="'[]'"),
-    *_required(sa.Integer, "tries revision", default="0"),
-    *_optional(sa.Text, "pms_reservation_id record problem trace api_key_id"),
-    sa.Column("cancel_requested_at", Moment),
-    *_optional(sa.Text, "cancel_reason cancel_problem"),
-    *_optional(Key, "natural_key transaction_key"),
-    *_required(sa.Boolean, "keyed", default="false"),
-    sa.Column("transaction_of", sa.Text),
-    sa.Column("anonymized_at", Moment),
-    sa.Column("failure_class", sa.Text),
-    *_optional(Key, "same_key stay_key"),
-    sa.Column("similar_to", sa.Text),
-    sa.Column("conflicting_at", Moment),
+    """id serial, request_id key NOT NULL, record_id bigint NOT NULL, workspace_id text NOT NULL, account_id key NOT NULL,
+    partition int NOT NULL, log_offset bigint NOT NULL DEFAULT 0, log_timestamp_ms bigint NOT NULL DEFAULT 0,
+    operation text NOT NULL, property_id text NOT NULL, room_id text NOT NULL, arrival_date date NOT NULL,
+    departure_date date NOT NULL, status text NOT NULL, request text NOT NULL, fingerprint text NOT NULL, card text,
+    accepted_at moment NOT NULL, created_at moment NOT NULL, updated_at moment NOT NULL, cancelled_at moment,
+    deadline_at moment NOT NULL, due_at moment, leased_by key, pushing bool NOT NULL DEFAULT false,
+    possibly_sent bool NOT NULL DEFAULT false, target text, evidence text, doubles text, takeovers int NOT NULL DEFAULT 0,
+    attempts text NOT NULL DEFAULT '[]', tries int NOT NULL DEFAULT 0, revision int NOT NULL DEFAULT 0,
+    pms_reservation_id text, record text, problem text, trace text, api_key_id text, cancel_requested_at moment,
+    cancel_reason text, cancel_problem text, natural_key key, transaction_key key, keyed bool NOT NULL DEFAULT false,
+    transaction_of text, anonymized_at moment, failure_class text, same_key key, stay_key key, similar_to text,
+    conflicting_at moment""",
     sqlite_autoincrement=True,
     # A row is written twice: when it is ingested, and with its outcome. Rows of the usual size stay uncompressed in the page,
     # because compressing each costs more than it saves.
@@ -157,11 +140,8 @@ _partial_index("reservations_stay", _row.stay_key, _row.same_key, _row.id, where
 
 card_keys = _table(
     "card_keys",
-    sa.Column("request_id", Key, primary_key=True),
-    *_required(sa.Text, "secret_id number_key"),
-    sa.Column("code_key", sa.Text),
-    sa.Column("expires_at", Moment, nullable=False),
-    sa.Column("sealing_key", Key),
+    """request_id key PRIMARY KEY, secret_id text NOT NULL, number_key text NOT NULL, code_key text, expires_at moment NOT NULL,
+    sealing_key key""",
 )
 """The keys of the cards in open rows, wrapped by the secret; `code_key` is the security code's. A card whose key is deleted can no
 longer be opened; so exclude this table from backups. `sealing_key`: the key in `sealing_keys` that the card is still sealed to,
@@ -169,56 +149,35 @@ because the worker that ingested it lacked the secret; that key is kept until th
 
 duplicates = _table(
     "duplicates",
-    sa.Column("request_id", Key, primary_key=True),
-    *_required(Key, "account_id duplicate_of"),
-    sa.Column("accepted_at", Moment, nullable=False),
-    sa.Column("fingerprint", sa.Text, nullable=False),
+    """request_id key PRIMARY KEY, account_id key NOT NULL, duplicate_of key NOT NULL, accepted_at moment NOT NULL,
+    fingerprint text NOT NULL""",
 )
 """Submissions that repeated an earlier one: `duplicate_of` is the request id of that one, which has a row. Each confirmed
 submission whose row was purged is recorded as a duplicate of itself."""
 
-purges = _table(
-    "purges",
-    sa.Column("finished_before", sa.Date, primary_key=True),
-    sa.Column("purged_at", Moment, nullable=False),
-)
+purges = _table("purges", "finished_before date PRIMARY KEY, purged_at moment NOT NULL")
 """The days before which rows of finished submissions were purged, so that their absence is not taken for a restore."""
 
-recoveries = _table(
-    "recoveries",
-    sa.Column("began_at", Moment, primary_key=True),
-    sa.Column("since", Moment),
-    sa.Column("recovered_at", Moment),
-)
+recoveries = _table("recoveries", "began_at moment PRIMARY KEY, since moment, recovered_at moment")
 """The runs of `forwarder recover`. `since`: the time from which topics are read, null for all messages. `recovered_at`: when it
 finished; acknowledgements from before no longer prove a loss. Null if it was interrupted: workers wait until it is run again."""
 
 log_gaps = _table(
     "log_gaps",
-    sa.Column("topic", Key, primary_key=True),
-    sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("resumed_at", sa.BigInteger, nullable=False),
-    sa.Column("noted_at", Moment, nullable=False),
+    """topic key PRIMARY KEY, partition int PRIMARY KEY, position bigint PRIMARY KEY, resumed_at bigint NOT NULL,
+    noted_at moment NOT NULL""",
 )
 """Messages that a topic lost before its consumer group received them, as in `LogGap`, until an operator accepts that."""
 
 parked_cancellations = _table(
     "parked_cancellations",
-    sa.Column("request_id", Key, primary_key=True),
-    sa.Column("account_id", Key, nullable=False),
-    sa.Column("requested_at", Moment, nullable=False),
-    sa.Column("reason", sa.Text),
-    sa.Column("trace", sa.Text),
+    "request_id key PRIMARY KEY, account_id key NOT NULL, requested_at moment NOT NULL, reason text, trace text",
 )
 """Cancellations that arrived before their submission."""
 
 workers = _table(
     "workers",
-    sa.Column("id", Key, primary_key=True),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-    sa.Column("lease_seconds", sa.Double, nullable=False),
-    sa.Column("checked", sa.Text),
+    "id key PRIMARY KEY, sequence bigint NOT NULL, lease_seconds float NOT NULL, checked text",
     postgresql_with={"fillfactor": 50},
 )
 """The lease holders. `sequence` counts renewals: a worker whose sequence does not change for `lease_seconds`, by the clock of the
@@ -226,34 +185,23 @@ worker that watches, has lost its lease. The rows of a worker that is not in thi
 
 processes = _table(
     "processes",
-    sa.Column("id", Key, primary_key=True),
-    *_required(sa.Text, "role version revision host"),
-    *_required(Moment, "started_at seen_at"),
-    *_required(sa.Text, "throttles"),
-    sa.Column("failing", sa.Text, nullable=False, server_default="[]"),
+    """id key PRIMARY KEY, role text NOT NULL, version text NOT NULL, revision text NOT NULL, host text NOT NULL,
+    started_at moment NOT NULL, seen_at moment NOT NULL, throttles text NOT NULL, failing text NOT NULL DEFAULT '[]'""",
     postgresql_with={"fillfactor": 50},
 )
 """The running processes, as in `RunningProcess`; `throttles` and `failing` are JSON. Updated every few seconds, for operators."""
 
 set_aside = _table(
     "set_aside",
-    sa.Column("failure_class", Key, primary_key=True),
-    sa.Column("messages", sa.BigInteger, nullable=False),
-    *_required(Moment, "first_at last_at"),
+    "failure_class key PRIMARY KEY, messages bigint NOT NULL, first_at moment NOT NULL, last_at moment NOT NULL",
 )
 """How many messages of the requests topic workers set aside as dead letters, by class, since an operator last acknowledged them."""
 
 outbox = _table(
     "outbox",
-    sa.Column("id", RowId, sa.Identity(always=True), primary_key=True),
-    sa.Column("reservation_id", sa.BigInteger, nullable=False),
-    *_required(sa.Text, "request_id"),
-    *_required(sa.Integer, "revision"),
-    *_required(sa.Text, "status key occurred_at data"),
-    *_optional(sa.Text, "trace dead_letter"),
-    *_required(Moment, "publish_attempted_at"),
-    *_required(sa.Integer, "faults", default="0"),
-    sa.Column("error_id", sa.Text),
+    """id serial, reservation_id bigint NOT NULL, request_id text NOT NULL, revision int NOT NULL, status text NOT NULL,
+    key text NOT NULL, occurred_at text NOT NULL, data text NOT NULL, trace text, dead_letter text,
+    publish_attempted_at moment NOT NULL, faults int NOT NULL DEFAULT 0, error_id text""",
     sqlite_autoincrement=True,
     # Rows live for milliseconds, so their space must be reused soon.
     postgresql_with={
@@ -272,32 +220,20 @@ _partial_index("outbox_set_aside", outbox.c.id, where=IS_SET_ASIDE)
 
 rate_buckets = _table(
     "rate_buckets",
-    sa.Column("name", Key, primary_key=True),
-    sa.Column("full_at", sa.Double, nullable=False),
+    "name key PRIMARY KEY, full_at float NOT NULL",
     postgresql_with={"fillfactor": 50},
 )
 """The token buckets that workers share; `full_at`: when each is full again, in seconds since 1970 by the database's clock."""
 
-suspects = _table(
-    "suspects",
-    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("worker_id", Key, nullable=False),
-    sa.Column("deaths", sa.Integer, nullable=False, server_default=sa.text("0")),
-)
+suspects = _table("suspects", "id bigint PRIMARY KEY, worker_id key NOT NULL, deaths int NOT NULL DEFAULT 0")
 """Rows taken over repeatedly, while a worker pushes them; `deaths`: how many workers died while they pushed one, before this
 one."""
 
 webhook_deliveries = _table(
     "webhook_deliveries",
-    sa.Column("id", RowId, sa.Identity(always=True), primary_key=True),
-    *_required(Key, "endpoint_id event_id"),
-    *_required(sa.Text, "event_type body"),
-    sa.Column("trace", sa.Text),
-    *_required(sa.Text, "status"),
-    *_required(Moment, "created_at retrying_since"),
-    *_optional(Moment, "due_at ended_at"),
-    *_required(sa.Integer, "claims tries", default="0"),
-    *_required(sa.Text, "attempts", default="'[]'"),
+    """id serial, endpoint_id key NOT NULL, event_id key NOT NULL, event_type text NOT NULL, body text NOT NULL, trace text,
+    status text NOT NULL, created_at moment NOT NULL, retrying_since moment NOT NULL, due_at moment, ended_at moment,
+    claims int NOT NULL DEFAULT 0, tries int NOT NULL DEFAULT 0, attempts text NOT NULL DEFAULT '[]'""",
     sqlite_autoincrement=True,
 )
 """Deliveries to customers' endpoints, and their results. `due_at` is set while one is pending; a claim postpones it, so that a
@@ -311,13 +247,8 @@ sa.Index("webhook_deliveries_endpoint", _delivery.endpoint_id, _delivery.id)
 
 audit = _table(
     "audit",
-    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("at", Moment, nullable=False),
-    *_required(sa.Text, "actor_kind actor origin action"),
-    *_optional(sa.Text, "workspace_id target"),
-    *_required(sa.Text, "result"),
-    sa.Column("reason", sa.Text),
-    *_required(sa.Text, "details"),
+    """number bigint PRIMARY KEY, at moment NOT NULL, actor_kind text NOT NULL, actor text NOT NULL, origin text NOT NULL,
+    action text NOT NULL, workspace_id text, target text, result text NOT NULL, reason text, details text NOT NULL""",
     # Written by versions that chained the entries. A later migration drops them, once no such process can run any more.
     sa.Column("previous_hash", sa.Text, nullable=False, default=""),
     sa.Column("hash", sa.Text, nullable=False, default=""),
@@ -348,8 +279,7 @@ sa.event.listen(audit, "after_create", _append_only)
 
 audit_head = _table(
     "audit_head",
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("number", sa.BigInteger, nullable=False),
+    "id int PRIMARY KEY, number bigint NOT NULL",
     sa.Column("hash", sa.Text, nullable=False, default=""),  # as in `audit`
 )
 """The number of the last entry, in one row, which an append locks."""

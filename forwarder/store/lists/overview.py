@@ -132,9 +132,7 @@ class Overview:
         rows = sa.select(*columns).where(in_batch(_row.id), *_conditions(dialect, wanted)).order_by(_row.id.desc())
         read = await self._database.read(rows, {BATCH: key_batch("id", ids)})
         found = [each for row in read if is_wanted(wanted, each := _summary(row), getattr(row, "request", None))]
-        if len(found) <= limit:
-            return found, rest
-        return found[:limit], found[limit - 1].id
+        return (found, rest) if len(found) <= limit else (found[:limit], found[limit - 1].id)
 
     async def _first_ingested(self, moment: datetime) -> int:
         """The id of the first row ingested at `moment` or later, or one above all. By bisection: no index on the time slows
@@ -298,21 +296,17 @@ def _conditions(dialect: DialectName, wanted: SubmissionQuery) -> list[sa.Column
     if wanted.reason is not None:
         named = f'"{wanted.reason}"'[:_MAX_PATTERN]
         conditions.append(sa.or_(*(each.contains(named, autoescape=True) for each in (_row.attempts, _row.problem))))
-    if wanted.guest is not None:
-        conditions += _guest_conditions(dialect, wanted.guest)
-    return conditions
-
-
-def _guest_conditions(dialect: DialectName, guest: str) -> list[sa.ColumnElement[bool]]:
-    """Conditions on the guest. A database folds only some letters: others match any character, and `is_wanted` checks again."""
-    if digits := _phone_digits(guest):
+    if digits := _phone_digits(wanted.guest or ""):
         phone: sa.ColumnElement[Any] = sa.func.json_extract(_row.request, "$.guest.phone")
         if dialect == "postgresql":
             phone = sa.func.json_extract_path_text(sa.cast(_row.request, sa.JSON), "guest", "phone")
-        return [sa.cast(phone, sa.Text).like(f"%{'%'.join(digits)}%")]
-    words = islice(dict.fromkeys(normalize("NFC", guest)[:_MAX_PATTERN].split()), 20)
-    loosely = ("".join(each if each.isascii() and each.isalnum() else "%" for each in word) for word in words)
-    return [_row.request.ilike(f"%{word}%") for word in loosely]
+        conditions.append(sa.cast(phone, sa.Text).like(f"%{'%'.join(digits)}%"))
+    elif wanted.guest is not None:
+        # A database folds only some letters: others match any character, and `is_wanted` checks again.
+        words = islice(dict.fromkeys(normalize("NFC", wanted.guest)[:_MAX_PATTERN].split()), 20)
+        loosely = ("".join(each if each.isascii() and each.isalnum() else "%" for each in word) for word in words)
+        conditions += [_row.request.ilike(f"%{word}%") for word in loosely]
+    return conditions
 
 
 def is_wanted(wanted: SubmissionQuery, found: SubmissionSummary, request: str | None) -> bool:

@@ -1,17 +1,11 @@
 """The values that the worker, operators and the store exchange: arriving submissions, leased work, and outcomes, with how a
-decision of a worker or an operator becomes an outcome and its event. No I/O.
-
-Exception
-├── StoreUnavailable     the call was carried out completely or not at all
-└── ValueError
-    └── Unstorable       expected only where foreign content is ingested
-
-The store translates its drivers' errors into these in one place, `store.database`."""
+decision of a worker or an operator becomes an outcome and its event. No I/O. `store.database` translates drivers' errors into the
+two exceptions here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import Struct
 
@@ -49,11 +43,11 @@ from forwarder.reservation.submission import Submission
 
 
 class StoreUnavailable(Exception):
-    """The store could not be reached or did not answer in time."""
+    """The store could not be reached or did not answer in time. The call was carried out completely or not at all."""
 
 
 class Unstorable(ValueError):
-    """The database rejects the values, and a retry would not help. No row was changed."""
+    """The database rejects the values: no row was changed. Expected only where foreign content is ingested."""
 
 
 UNCHECKED: Final = "the database was restarted, or is another one, and has not been checked yet"
@@ -101,12 +95,11 @@ class KeptCard:
 
 @value(frozen=True, slots=True)
 class Arrival:
-    """A submission as the worker ingests it.
-
-    `partition`, `offset`, `timestamp_ms` (UTC, since 1970) and `size` (bytes; 0 if not counted): of its message on the log.
-    `held`: the worker has room for it and leases it at once; otherwise it waits in the store, due at once. `replay_of`: it replays
-    a dead letter, of the failure with that revision. `request`: the JSON text of its reservation, if known. `target`: as in `Work`.
-    `card_key`: kept with the row, if it is new. `record_ids_taken`: how many of its candidate record ids others have."""
+    """A submission as the worker ingests it. `partition`, `offset`, `timestamp_ms` (UTC, since 1970) and `size` (bytes; 0 if not
+    counted): of its message on the log. `held`: the worker has room for it and leases it at once; otherwise it waits in the store,
+    due at once. `replay_of`: it replays a dead letter, of the failure with that revision. `request`: the JSON text of its
+    reservation, if known. `target`: as in `Work`. `card_key`: kept with the row, if it is new. `record_ids_taken`: how many of its
+    candidate record ids others have."""
 
     submission: Submission
     partition: int
@@ -162,7 +155,6 @@ class PmsReservation:
 @value(frozen=True, slots=True)
 class Work:
     """A submission to be worked on, leased to a worker.
-
     `id`: the row's. `record_id`: the record's, which callers see. `partition`, `offset`, `timestamp_ms`: as in its `Arrival`.
     `status`: PENDING; or IN_DOUBT if it may only be looked up; or CONFIRMED if it is to be cancelled.
     `target`: where pushes under this lease go, and the key or reference in them, so that they can be looked up afterwards. If they
@@ -229,11 +221,10 @@ class DeadLetter:
 
 @value(frozen=True, slots=True)
 class Ended:
-    """A submission's outcome, recorded together with its event, and the dead letter that is published with that.
-
-    `look_at`: when to look it up again, if IN_DOUBT; None leaves that to an operator. `cancel_problem`: why the cancellation
-    failed, if it stays CONFIRMED. `cancel_by`: the deadline of the cancellation, if one was noted before it became CONFIRMED.
-    `evidence`: of its pushes. `doubles`: the ids of other reservations that the PMS shows under its reference."""
+    """A submission's outcome, recorded together with its event, and the dead letter that is published with that. `look_at`: when to
+    look it up again, if IN_DOUBT; None leaves that to an operator. `cancel_problem`: why the cancellation failed, if it stays
+    CONFIRMED. `cancel_by`: the deadline of the cancellation, if one was noted before. `evidence`: of its pushes. `doubles`: the ids
+    of other reservations that the PMS shows under its reference."""
 
     work_id: int
     status: Status
@@ -253,8 +244,7 @@ class Ended:
     @property
     def record(self) -> Mapping[str, Any]:
         """The record of section 2.5, as its event has it."""
-        record: Mapping[str, Any] = self.event.data["reservation"]
-        return record
+        return cast("Mapping[str, Any]", self.event.data["reservation"])
 
 
 @value(frozen=True, slots=True)
@@ -292,7 +282,6 @@ class OutboxEvent(Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class ThrottleState:
     """One worker's throttle for the PMS of an account. `breaker`: closed, open, half_open; `reason`: why it is open.
-
     `wait_seconds`: until the next push may start, by breaker, rate and the PMS's own requests; None if that depends on a push in
     flight. `in_flight`: pushes now; `limit`: the maximum now; `allowed`: the account's setting. `requests_left`: requests that may
     be sent at once, of `requests_burst`; None if the rate is not limited."""

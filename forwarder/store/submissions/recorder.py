@@ -83,22 +83,15 @@ class Recorder(SubmissionIntake):
         return events
 
     async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
-        """Unpublished events that were recorded, or last returned here, before `before`, oldest first, for the caller to publish: a
-        crash left them behind. An event is returned only once the earlier ones of its submission are published. One that cannot be
-        read stays in the outbox, postponed as by `keep_event`."""
+        """Unpublished events that were recorded, or last returned here, before `before`, oldest first: a crash left them behind. An
+        event is returned only once the earlier ones of its submission are published. One that cannot be read stays in the outbox,
+        postponed as by `keep_event`."""
         rows = await self._database.run(republish(), {"before": before, "now": now, "limit": limit})
         entries: list[OutboxEvent] = []
         for row in sorted(rows, key=lambda row: row.id):
             try:
-                event = ResultEvent(
-                    request_id=row.request_id,
-                    revision=row.revision,
-                    status=Status(row.status),
-                    key=row.key,
-                    occurred_at=row.occurred_at,
-                    data=from_json(row.data),
-                    trace=row.trace,
-                )
+                status, data = Status(row.status), from_json(row.data)
+                event = ResultEvent(row.request_id, row.revision, status, row.key, row.occurred_at, data, row.trace)
                 dead_letter = None if row.dead_letter is None else DeadLetter(**from_json(row.dead_letter))
                 entries.append(OutboxEvent(row.id, event, dead_letter, in_turn=True, faults=row.faults))
             except FAULTS as error:  # contained to this event
