@@ -1,2 +1,1 @@
-"""STAGE 1: HTTP → topic. Accepts reservations once they are safe on the log. `routes` has the addresses, what all
-pass and the main flow."""
+"""STAGE 1: HTTP → topic. Accepts reservations once they are safe on the log. `routes` has the addresses and the main flow."""

@@ -3,8 +3,7 @@
 An item is read, checked and identified by the same code as a single submission, and is as safe once the response says so. A faulty
 item does not affect the others. A problem of all of them refuses the bulk as a whole, and then nothing was accepted: a body that
 cannot be split into items, too many items, or an unavailable log. The end of an array's element is guessed, and the guess is right
-if the reader accepts the text as JSON; otherwise brackets and quotes are counted. A body of many megabytes needs no memory beyond
-its own size."""
+if the reader accepts the text as JSON; else brackets and quotes are counted. A body of any size needs no memory beyond its own."""
 
 import asyncio
 import re

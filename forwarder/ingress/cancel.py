@@ -60,8 +60,7 @@ class Requested:
 
 
 class CancelEndpoint:
-    """The path names a submission or a reservation. Returns expected failures as problems; raises only `ClientDisconnect`, before
-    anything was published."""
+    """The path names a submission or a reservation. Raises only `ClientDisconnect`, before anything was published."""
 
     parameters: Collection[str] = ()
 

@@ -243,8 +243,7 @@ class SubmissionBuilder:
         )
 
     def nth(self, submission: NewSubmission, alike: Counter[str]) -> NewSubmission:
-        """The submission as one of several in one request, in which `alike` counts: equal ones are as many rooms, with keys or
-        without, and the request that is sent again has the same."""
+        """The submission as one of several in a request, which `alike` counts: equal ones, with keys or not, are as many rooms."""
         natural = submission.natural
         if natural is None or natural.same is None:
             return submission

@@ -57,8 +57,7 @@ class _Recent:
 
 
 class Attempt:
-    """A submission to publish now, accepted at `accepted_at`. Leave it (by `with`) once the publish has ended; it counts as failed
-    unless `acknowledged` was called."""
+    """A submission to publish now. Leave it (by `with`) once that ended; it counts as failed unless `acknowledged` was called."""
 
     __slots__ = ("_clock", "_recent", "accepted_at", "receipt")
 
@@ -99,8 +98,7 @@ class IdempotencyCache:
         self, account_id: str, submissions: Sequence[NewSubmission]
     ) -> Sequence[Receipt | Problem | Attempt]:
         """For each of the account's `submissions`: its receipt, if it is safe already; the refusal, if its key belongs to another;
-        or else the attempt to publish it. Queries the store once. If two have the same key, the second is a repeat of the first.
-        Raises `StoreUnavailable`."""
+        or else the attempt to publish it. Of two with the same key, the second repeats the first. Raises `StoreUnavailable`."""
         if len(submissions) == 1:  # nearly always, and the store has a cheaper query for it
             (one,) = submissions
             return [self._decide(one, await self._reader.submission(account_id, one.request_id))]
@@ -198,23 +196,11 @@ class RecentSubmissions:
         stored = {each.request_id: each for each in await self._reader.similar(submission.account_id, natural.stay)}
         recent = {each.request_id: each for each in self._remembered(natural.stay) if each.request_id not in stored}
         ingested = await self._reader.submissions(submission.account_id, recent.keys()) if recent else {}
-        earlier = [
-            # Submissions with a stay are compared by `same`.
-            Earlier(
-                each.request_id,
-                natural_key=None,
-                transaction=None,
-                keyed=False,
-                status=each.status,
-                accepted_at=each.accepted_at,
-                cancel_requested_at=self._cancelled_at(
-                    each.cancel_requested_at, [each.request_id], failed=each.cancellation_failed
-                ),
-                same=each.same_key,
-                stay=natural.stay,
-            )
-            for each in stored.values()
-        ]
+        earlier = list[Earlier]()
+        for request_id, each in stored.items():
+            at = self._cancelled_at(each.cancel_requested_at, [request_id], failed=each.cancellation_failed)
+            keys = NaturalKey("", same=each.same_key, stay=natural.stay)  # with a stay, `same` is compared
+            earlier.append(Earlier(request_id, keys, each.status, each.accepted_at, at))
         earlier += [self._earlier(each, None) for request_id, each in recent.items() if request_id not in ingested]
         similar = _similar_to(submission, earlier)
         if not similar:
@@ -276,22 +262,12 @@ class RecentSubmissions:
         requested_at = None if cancellation is None else datetime.fromisoformat(cancellation.requested_at)
         came_to_nothing = {CancellationStatus.REFUSED, CancellationStatus.FAILED}
         failed = cancellation is not None and cancellation.status in came_to_nothing
-        natural = accepted.natural
-        return Earlier(
-            request_id,
-            natural.key,
-            natural.transaction,
-            keyed=natural.keyed,
-            status=Status.PENDING if stored is None else stored.status,
-            accepted_at=datetime.fromisoformat(accepted.accepted_at),
-            cancel_requested_at=self._cancelled_at(requested_at, [request_id, accepted.request_id], failed=failed),
-            same=natural.same,
-            stay=natural.stay,
-        )
+        cancelled_at = self._cancelled_at(requested_at, [request_id, accepted.request_id], failed=failed)
+        status, accepted_at = Status.PENDING if stored is None else stored.status, accepted.accepted_at
+        return Earlier(request_id, accepted.natural, status, datetime.fromisoformat(accepted_at), cancelled_at)
 
     def _cancelled_at(self, stored_at: datetime | None, request_ids: Sequence[str], *, failed: bool) -> datetime | None:
-        """`stored_at`, from the store, unless it `failed` or there is none: then the one accepted here, unless it is that one. The
-        store keeps milliseconds."""
+        """`stored_at`, unless it `failed` or is None: then that of another one accepted here. The store keeps milliseconds."""
         if stored_at is not None and not failed:
             return stored_at
         noted = next((self._cancelled[each] for each in request_ids if each in self._cancelled), None)
@@ -347,8 +323,7 @@ class SubmissionPublisher:
         self, account_id: str, submissions: Sequence[NewSubmission]
     ) -> Sequence[Receipt | Problem] | Problem:
         """The result of `publish` for each of the account's `submissions`, in order; or the problem that kept all of them from the
-        log. Looks them up with one statement for those with a key and one for the rest, and publishes the new ones as one batch, no
-        request id twice."""
+        log. Looks up all with a key at once, and all without, and publishes the new ones as one batch, no request id twice."""
         keyless = iter(await self.recent.decide_all(account_id, [each for each in submissions if not each.keyed]))
         try:
             decided = await self._idempotency.look_up_all(account_id, [each for each in submissions if each.keyed])

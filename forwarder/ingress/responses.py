@@ -274,8 +274,7 @@ def receipt_of(stored: StoredSubmission) -> Receipt:
 def receipt_response(
     receipt: Receipt, wait: Wait, origin: str, retry_after_seconds: int, reservation: bytes | None = None
 ) -> Response:
-    """The response: the outcome if the caller waits and there is one; otherwise 202 with the address to poll, and the record of
-    `reservation` if given."""
+    """The outcome if the caller waits and there is one; else 202: the address to poll, and the record of `reservation` if given."""
     applied = [(b"preference-applied", wait.applied.encode())] if wait.applied else []
     if receipt.duplicate:
         applied.append((b"duplicate-of", receipt.request_id.encode()))

@@ -130,8 +130,7 @@ class SubmitEndpoint:
     async def _wait_for_original(
         self, submission: NewSubmission, receipt: Receipt, wait: Wait, request: HttpRequest
     ) -> Receipt:
-        """The receipt of the submission that was sent again, with its outcome as soon as it has one. The original may turn out to
-        be a duplicate of yet another: each is followed once."""
+        """The receipt of the submission that was sent again, with its outcome. One that repeats yet another is followed."""
         followed = {submission.request_id}
         outcomes, party, size = self._parts.outcomes, submission.workspace_id, len(submission.reservation)
         while receipt.request_id not in followed:

@@ -1,8 +1,7 @@
 """The query stage over HTTP: the status of a submission, one reservation, pages of reservations (section 8 of the contract).
 
 A status request may wait (RFC 7240) until the status is news to the caller: without If-None-Match once the submission is settled,
-with it once the tag differs. An event wakes the waiting request, which reads nothing meanwhile. Changes without an event
-(ingestion, a deferred try) show when the wait is over."""
+with it once the tag differs. An event wakes it; changes without one (ingestion, a deferred try) show when the wait is over."""
 
 import re
 from collections.abc import Awaitable, Callable, Collection

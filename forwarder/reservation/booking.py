@@ -1,8 +1,8 @@
 """The booking to make in a PMS: a submission that passed the rules of its integration; and our reference to it there. Pure.
 
-A rule is a further requirement of a kind of PMS. It depends on the request, the kind and the time only, and is written once: the
-ingress applies it before accepting, a dry run reports it, and the worker checks again, because the account may have changed since.
-No rule's problem quotes the value at fault: it may be a card number.
+A rule is a further requirement of a kind of PMS: of the request, the kind and the time only. The ingress applies it before
+accepting, a dry run reports it, and the worker checks again, because the account may have changed since. No rule's problem quotes
+the value at fault: it may be a card number.
 """
 
 import re
@@ -149,8 +149,7 @@ def refusals(
 
 def website_id(reservation: Mapping[str, Any]) -> str:
     """The website in `paymentProviderId`; empty if it names none."""
-    value = reservation.get("paymentProviderId")
-    return "" if value is None else str(value).strip()
+    return "" if (named := reservation.get("paymentProviderId")) is None else str(named).strip()
 
 
 def room_of(reservation: Mapping[str, Any]) -> str | int:
@@ -188,14 +187,13 @@ def _number_faults(card: CardDetails) -> Iterator[Fault]:
     digits = re.sub(r"[\s\-\u2010-\u2015\u2212]+", "", _given(card.card_number))
     if not _given(card.card_number):
         return
+    wanted = "must be a card number"
     if re.fullmatch(r"[0-9]+", digits) is None:
-        wanted = "must be a card number: digits, with nothing but spaces or dashes between them"
-        yield Fault(NUMBER, "invalid_value", wanted)
+        yield Fault(NUMBER, "invalid_value", f"{wanted}: digits, with nothing but spaces or dashes between them")
     elif not _MIN_DIGITS <= len(digits) <= _MAX_DIGITS:
-        yield Fault(NUMBER, "invalid_value", f"must be a card number of {_MIN_DIGITS} to {_MAX_DIGITS} digits")
+        yield Fault(NUMBER, "invalid_value", f"{wanted} of {_MIN_DIGITS} to {_MAX_DIGITS} digits")
     elif not passes_luhn(digits):
-        wanted = "must be a card number: one of its digits is wrong, by its check digit (Luhn)"
-        yield Fault(NUMBER, "wrong_check_digit", wanted)
+        yield Fault(NUMBER, "wrong_check_digit", f"{wanted}: one of its digits is wrong, by its check digit (Luhn)")
 
 
 def _expiry_faults(card: CardDetails, now: datetime) -> Iterator[Fault]:
@@ -230,8 +228,7 @@ _ANY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ReferenceForm:
-    """The form of a reference that a PMS keeps: its first `max_length` characters (at least 24), in capitals if `upper`, without
-    the underscore if `alphanumeric`."""
+    """What a PMS keeps of a reference: its first `max_length` characters, in capitals if `upper`, no `_` if `alphanumeric`."""
 
     max_length: int | None = None
     upper: bool = False

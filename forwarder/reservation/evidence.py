@@ -47,12 +47,10 @@ MAX_CREATES: Final = 3  # how many creates of one submission may be ambiguous be
 
 KEY_SECONDS: Final = 24 * 3600.0  # how long a PMS keeps an idempotency key, unless its kind states another time
 
-PATIENCE_SECONDS: Final = 1800.0
-"""How long a positive answer is looked up before an operator is asked to help. Look-ups continue after that."""
+PATIENCE_SECONDS: Final = 1800.0  # how long a positive answer is looked up before an operator is asked to help, too
 
 UNSURE_REFUSALS: Final = frozenset({"pms_refused_in_words", "pms_refused_request"})
-"""The reasons of creates that a PMS refused in words, or with a status, unknown to its adapter. They made nothing, but our own
-earlier booking may be the cause."""
+"""A PMS refused in words, or with a status, unknown to its adapter: nothing was made, maybe because of our own earlier booking."""
 
 WORKER_LOST: Final = "worker_lost"  # the reason of a push that may have been sent by a worker that died
 _FIRST_LOOK_SECONDS: Final = 5.0
@@ -60,10 +58,9 @@ _ALIKE_KEPT: Final = 40
 
 
 class Target(Struct, frozen=True, omit_defaults=True):
-    """The destination of a push, and the key or reference that make it safe to repeat or possible to find.
-
-    `pms` identifies the kind and address, `credential` (a keyed hash) the credential; empty if not recorded. `reference`: the form
-    of our reference (`id`: unchanged); empty if the PMS cannot be searched for it. `key`: whether it has an idempotency key."""
+    """The destination of a push, and the key or reference that make it safe to repeat or possible to find. `pms`: kind and address,
+    `credential` (a keyed hash) the credential; empty if not recorded. `reference`: the form of our reference (`id`: unchanged);
+    empty if the PMS cannot be searched for it. `key`: whether it has an idempotency key."""
 
     pms: str = ""
     credential: str = ""
@@ -72,9 +69,8 @@ class Target(Struct, frozen=True, omit_defaults=True):
 
     def same_pms(self, other: "Target") -> bool:
         """Whether both are the same PMS and account there, as far as recorded."""
-        return self.pms == other.pms and (
-            "" in (self.credential, other.credential) or self.credential == other.credential
-        )
+        credentials = {self.credential, other.credential}
+        return self.pms == other.pms and ("" in credentials or len(credentials) == 1)
 
     @property
     def text(self) -> str:
@@ -222,8 +218,7 @@ class Evidence:
         return next((push.pms_id for push in reversed(self.open) if push.pms_id is not None), None)
 
     def after(self, outcome: Outcome, to: Target, at: str) -> "Evidence":
-        """With the outcome of a create sent to `to`. Unchanged for a deferred one, which was surely not made, and for a refused one
-        if nothing is in doubt."""
+        """With the outcome of a create sent to `to`; unchanged if it was surely not made, or refused and nothing is in doubt."""
         match outcome:
             case Confirmed(pms_id):
                 return self.found(pms_id, to, at)
@@ -252,8 +247,7 @@ class Evidence:
     def words(self) -> Sequence[str]:
         """The evidence of the open pushes, as sentences for people."""
         said = [_sentence(push) for push in self.open]
-        looks = sum(one.times for one in self.absences)
-        if looks:
+        if looks := sum(one.times for one in self.absences):
             times = "once" if looks == 1 else f"{looks} times"
             said.append(f"It was looked up {times} since then, last at {self.absences[-1].at}, and was not shown.")
         return said
@@ -325,11 +319,9 @@ def _sentence(push: Push) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The current capabilities of the account's PMS.
-
-    `target`: of a push now. `settles`: seconds until a booking is surely shown, a late commit included; `immediate`: the PMS shows
-    bookings at once. `push_seconds`: the push time-out. `key_seconds`: how long keys last. `same_before` (ISO 8601): an operator
-    confirmed that all pushes before then went to this PMS."""
+    """The current capabilities of the account's PMS. `target`: of a push now. `settles`: seconds until a booking is surely shown, a
+    late commit included; `immediate`: the PMS shows bookings at once. `push_seconds`: the push time-out. `key_seconds`: how long
+    keys last. `same_before` (ISO 8601): an operator confirmed that all pushes before then went to this PMS."""
 
     target: Target
     settles: float = 120.0
@@ -424,8 +416,7 @@ def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *,
 
 
 def _nothing_open(evidence: Evidence, *, may_create: bool) -> NextStep:
-    refusal = evidence.refusal if evidence.open else None
-    if refusal is not None:
+    if evidence.open and (refusal := evidence.refusal) is not None:
         return Refuse(refusal)
     return Create() if may_create else NotMade()
 
@@ -438,8 +429,8 @@ def _key_lasts(push: Push, facts: Facts, now: datetime, waited: float) -> bool:
 
 
 def _next_look(absences: Sequence[Absence], facts: Facts, *, refused: bool, lost: bool) -> float | None:
-    """How long after the last open push the next look-up makes sense; None if the absences so far are believed. `refused`: the last
-    push was refused, and so made nothing itself. `lost`: its worker died, so it may have gone on for the push time-out."""
+    """When after the last open push the next look-up makes sense; None if the absences so far are believed. `refused`: that push
+    made nothing itself. `lost`: its worker died, so it may have gone on for the push time-out."""
     if facts.immediate:
         soonest = 0.0 if refused else facts.push_seconds
         return None if any(one.after >= soonest for one in absences) else soonest

@@ -3,8 +3,7 @@ form that nearly all have, read and written by msgspec in a third of pydantic's 
 
 That form is derived from pydantic's model: its fields, and of each type the values on which both libraries agree. So a request of
 this form is exactly the `BookingEngineRequest` that pydantic would read, field by field, and serializes to the same bytes; a test
-compares them. Pydantic reads every other request, valid or not. The form has no card, because reading one does not cost enough to
-matter.
+compares them. Pydantic reads every other request, valid or not. The form has no card: reading one costs too little to matter.
 """
 
 from datetime import date
@@ -52,8 +51,7 @@ _READER: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
 
 
 def json_text(value: Any) -> bytes:
-    """`value` as JSON, byte for byte as pydantic writes it. NaN and infinity, which JSON lacks, become null. Raises pydantic's
-    errors for values that it cannot write."""
+    """`value` as JSON, byte for byte as pydantic writes it; NaN and infinity become null. Raises pydantic's errors."""
     try:
         # Pydantic and orjson write these two types each in its own form.
         return orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS)
@@ -67,8 +65,7 @@ def max_names(document: bytes) -> int:
 
 
 def read_json(text: bytes) -> Any:
-    """The value of `text`, as pydantic reads it: a repeated name has its last value. Raises `ValueError` for invalid JSON, such
-    as NaN or half of a surrogate pair, and for deep nesting."""
+    """As pydantic reads `text`: a repeated name has its last value. Raises `ValueError` for deep nesting, NaN, half of a pair, …"""
     try:
         return _READER.decode(text)
     except (ValueError, RecursionError):  # a number beyond the range of floats, …

@@ -41,8 +41,7 @@ class Status(StrEnum):
 
 
 LISTED_STATUSES: Final = frozenset(Status) - {Status.REJECTED, Status.FAILED}
-"""The default statuses of a list: made, or in progress. Excludes submissions that ended without a reservation, so that summing
-prices or blocking nights does not count them."""
+"""The default statuses of a list, made or in progress: so that who sums prices or blocks nights does not count the others."""
 
 
 @value(frozen=True, slots=True)
@@ -76,8 +75,7 @@ class Deferred:
 @dataclass(frozen=True, slots=True)
 class InDoubt:
     """Possibly done: bytes were sent, and no intelligible response came back. Fields as in `Deferred`. `made`: the response said
-    that it was made, or that the PMS has it already. `pms_reservation_id`: the id that the response gave. `status`: the response's
-    HTTP status, if one came."""
+    that it was made, or that the PMS has it already. `pms_reservation_id`, `status`: the id and the HTTP status that it gave."""
 
     reason: str
     detail: str
@@ -149,9 +147,8 @@ _CLASSES: Final[Mapping[str, Sequence[str]]] = {
     INTERNAL_ERROR: (INTERNAL_ERROR,),
 }
 FAILURE_CLASSES: Final = (*_CLASSES, UNDECODABLE, FORGED, OTHER)
-"""`expired`: its deadline came, and nothing else is known of why it was not sent: its account was paused, or the queue too long.
-`misconfigured`: the account's settings need an operator. `forged`: no process of this deployment signed it as it is.
-`internal_error`: an unexpected exception, contained."""
+"""`expired`: its deadline came while its account was paused, or the queue too long. `misconfigured`: the account's settings need
+an operator. `forged`: no process of this deployment signed it as it is. `internal_error`: an unexpected exception, contained."""
 
 SET_ASIDE: Final = (FORGED, INTERNAL_ERROR, UNDECODABLE)
 """The classes of messages that workers set aside before they became submissions."""

@@ -1,8 +1,6 @@
-"""Parses numbers, days and times from outside: a PMS, a webhook endpoint, a caller, an operator. Pure.
-
-Every function takes any text or JSON value, and returns None if it cannot parse it. None of them raises,
-takes long, or returns a value on which later arithmetic could fail: numbers are finite and bounded, times are in UTC.
-"""
+"""Parses numbers, days and times from outside: a PMS, a webhook endpoint, a caller, an operator. Pure. Every function takes any
+text or JSON value, and returns None if it cannot parse it. None of them raises, takes long, or returns a value on which later
+arithmetic could fail: numbers are finite and bounded, times are in UTC."""
 
 import math
 import re
@@ -14,8 +12,7 @@ from typing import Final
 MAX_DIGITS: Final = 18  # the number of decimal digits that fit a 64-bit integer
 _WHOLE: Final = re.compile(r"[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
-_MAX_NUMBER_LENGTH: Final = 400
-_MAX_DECIMAL_EXPONENT: Final = 400
+_MAX_NUMBER_LENGTH: Final = 400  # also the largest decimal exponent
 _MAX_MOMENT_LENGTH: Final = 64
 
 
@@ -41,7 +38,7 @@ def decimal(value: object) -> Decimal | None:
     except (ArithmeticError, ValueError):  # not a number; an integer with more digits than Python prints
         return None
     # "1e999999999" is a short text and a gigabyte of zeros.
-    return exact if exact.is_finite() and abs(exact.adjusted()) <= _MAX_DECIMAL_EXPONENT else None
+    return exact if exact.is_finite() and abs(exact.adjusted()) <= _MAX_NUMBER_LENGTH else None
 
 
 def day(text: object) -> date | None:

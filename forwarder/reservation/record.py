@@ -44,9 +44,8 @@ class SubmissionState(Struct, frozen=True):
 
 
 def record_id_of(request_id: str, *, taken: int = 0) -> int:
-    """The `id` of a submission's record: the same each time that it is ingested, into any copy of the store, and revealing
-    nothing about the number of others. From 1 to 2**53 - 1, exact in every JSON reader. `taken`: how many earlier candidates
-    belong to other submissions."""
+    """The `id` of a submission's record: the same in any copy of the store, and revealing nothing about the number of others. From
+    1 to 2**53 - 1, exact in every JSON reader. `taken`: how many earlier candidates belong to other submissions."""
     digest = blake2b(f"{request_id}#{taken}".encode(), digest_size=8, person=b"record-id").digest()
     record_id = int.from_bytes(digest, "big") % _MAX_EXACT_INTEGER + 1
     if not passes_luhn(str(record_id)):

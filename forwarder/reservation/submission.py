@@ -4,12 +4,11 @@ shadow accounts, message keys, fingerprints; and whether it is an earlier one se
 Request identifiers are unique, sortable by time, derived from the idempotency key if there is one, and authenticated. One is
 `rsv_` and 32 characters of base32: 14 bytes that name the submission and a 6-byte MAC (BLAKE2b, RFC 7693) that binds them to one
 integration account. A holder of the MAC key can verify, without the store, that this service issued an identifier to that account:
-so the status of an accepted submission is never "unknown". An identifier that was not derived from a key also holds the partition
-of the requests topic that the submission went to, so that a cancellation can follow it there.
+so the status of an accepted submission is never "unknown". One that was not derived from a key also holds the partition of the
+requests topic that the submission went to, so that a cancellation can follow it there.
 
 A test key acts in the shadow of the integration account that it names, whose PMS is the simulator. A shadow is an account of its
-own: its reservations, idempotency keys, request ids, account queues and message keys never mix with live ones. Its identifier
-is marked wherever it appears.
+own: its reservations, keys, request ids and queues never mix with live ones. Its identifier is marked wherever it appears.
 
 Without an Idempotency-Key, two submissions of one account are the same when every field of their bodies is equal and the second
 came within the account's window. With a `transactionId` they are the same at any time, when transaction, stay, guest and price are
@@ -46,9 +45,8 @@ CONFLICTING_BODY: Final = "conflicting_body"  # the outcome of a second body und
 class NaturalKey:
     """MACs of a submission's content, by which duplicates are recognised. `same`: equal for duplicates: of the whole body or, with
     a transaction, of transaction, stay, guest and price. `stay`: of property, days and guest. Both are None in messages of releases
-    before 0.2, which are compared by `key`: of stay, guest, price and transaction. `transaction`: of the `transactionId` alone, if
-    there is one. `window_seconds`: how long a duplicate without a transaction is recognised. `keyed`: it came with an
-    Idempotency-Key."""
+    before 0.2, which are compared by `key`: of stay, guest, price and transaction. `transaction`: of the `transactionId` alone.
+    `window_seconds`: how long a duplicate without one is recognised. `keyed`: it came with an Idempotency-Key."""
 
     key: str
     transaction: str | None = None
@@ -81,8 +79,7 @@ class Submission:
     masked number of a card; the rest of the card is in `card`, sealed. `fingerprint` distinguishes payloads without revealing them.
     `deadline_seconds`: how long after `accepted_at` the caller wants it forwarded, 1 to `MAX_DEADLINE_SECONDS`; None leaves it to
     the account. Not part of the fingerprint: it says how long to try, not what to book. `natural`: recognises it when it is sent
-    again without a key; None if it cannot be. `api_key_id`: of the key that it was submitted with; None in messages of releases
-    before 0.2."""
+    again without a key; None if it cannot be. `api_key_id`: of its API key; None in messages of releases before 0.2."""
 
     request_id: str
     workspace_id: str
@@ -235,22 +232,18 @@ def fingerprint(operation: Operation, reservation: bytes, card_mark: bytes = b""
 
 @value(frozen=True, slots=True)
 class Earlier:
-    """An earlier submission, or one that has a row already. `natural_key`, `transaction`, `keyed`, `same` and `stay`: as in
-    `NaturalKey`. `cancel_requested_at`: None also if its cancellation failed."""
+    """An earlier submission, or one that has a row already. `cancel_requested_at`: None also if its cancellation failed."""
 
     request_id: str
-    natural_key: str | None
-    transaction: str | None
-    keyed: bool
+    natural: NaturalKey
     status: Status
     accepted_at: datetime
     cancel_requested_at: datetime | None = None
-    same: str | None = None
-    stay: str | None = None
 
     def is_repeated_by(self, natural: NaturalKey, accepted_at: datetime) -> bool:
         """Whether a submission accepted at `accepted_at` is this one sent again."""
-        if not self._asks_the_same(natural) or (self.keyed and natural.keyed) or not self.stands_for(accepted_at):
+        keyed = self.natural.keyed and natural.keyed
+        if keyed or not self._asks_the_same(natural) or not self.stands_for(accepted_at):
             return False
         if natural.transaction is not None or self.status in {Status.PENDING, Status.IN_DOUBT}:
             return True
@@ -258,23 +251,22 @@ class Earlier:
 
     def is_similar_to(self, natural: NaturalKey, accepted_at: datetime) -> bool:
         """Whether it has the stay and guest of a submission accepted at `accepted_at`, and both may exist."""
-        return natural.stay is not None and self.stay == natural.stay and self.stands_for(accepted_at)
+        return natural.stay is not None and self.natural.stay == natural.stay and self.stands_for(accepted_at)
 
     def replaces(self, failed: NaturalKey, failed_at: datetime) -> bool:
         """Whether a submission that failed at `failed_at` must not be made any more because of this one: it is a duplicate,
         however much later, or it was sent in its place, for the same room, guest and price."""
-        if (self.keyed and failed.keyed) or not stands(self.status, self.cancel_requested_at, None):
+        if (self.natural.keyed and failed.keyed) or not stands(self.status, self.cancel_requested_at, None):
             return False
-        return self._asks_the_same(failed) or (self.natural_key == failed.key and self.accepted_at >= failed_at)
+        return self._asks_the_same(failed) or (self.natural.key == failed.key and self.accepted_at >= failed_at)
 
     def stands_for(self, accepted_at: datetime) -> bool:
         """Whether the sender of another one, accepted at `accepted_at`, could expect a reservation from this one."""
         return stands(self.status, self.cancel_requested_at, accepted_at)
 
     def _asks_the_same(self, natural: NaturalKey) -> bool:
-        if self.same is None or natural.same is None:
-            return self.natural_key == natural.key
-        return self.same == natural.same
+        by_same = None not in (self.natural.same, natural.same)
+        return self.natural.same == natural.same if by_same else self.natural.key == natural.key
 
 
 def stands(status: Status, cancel_requested_at: datetime | None, at: datetime | None) -> bool:

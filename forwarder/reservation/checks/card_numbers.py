@@ -133,8 +133,7 @@ _USUAL_DIGITS: Final = 16
 
 
 def masked(card_number: str) -> str:
-    """The first six and last four digits, the rest as asterisks. Masks everything if the text cannot be a card number, or is one
-    with three more digits, which may be a security code."""
+    """The first six and last four digits, the rest as asterisks; all if it is no card number, or one with a security code."""
     digits = digits_of(card_number)
     with_code = len(digits) > _USUAL_DIGITS and is_card_number(digits[:-3])
     if with_code or not is_card_number(digits):
@@ -222,8 +221,7 @@ def may_hold(text: str) -> bool:
 
 
 def _numbers_by_digits(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """First and last index of each run of groups whose digits form a card number, whatever separates them, in order. Linear
-    time: tries no more than seven lengths from each group."""
+    """First and last index of each run of groups whose digits form a card number, in order. Linear: tries seven lengths at most."""
     digits = "".join(groups)
     if len(digits) < MIN_DIGITS:
         return
@@ -283,8 +281,7 @@ def plain(text: str) -> str:
 
 
 def find(text: str) -> Sequence[Found]:
-    """Every card number and security code in `text`, in order, without overlaps. The part beyond `MAX_EXAMINED` is not
-    examined: if it has a digit, it counts as one number."""
+    """Every card number and code, in order, without overlaps. What is beyond `MAX_EXAMINED` is one if it has a digit."""
     if len(text) > MAX_EXAMINED:
         # Up to the last `_LONGEST_SPELT` examined characters, where a number may begin; and the rest as one match.
         begin = MAX_EXAMINED - _LONGEST_SPELT

@@ -1,8 +1,5 @@
 """The faults of single values in a document, in our own words, each with its JSON Pointer; unknown names, and the known one that a
-misspelt one probably means. Pure.
-
-No fault ever quotes the value at fault: it may be a card number.
-"""
+misspelt one probably means. No fault ever quotes the value at fault: it may be a card number. Pure."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,8 +23,7 @@ class MalformedJson(ValueError):
 
 
 def field_faults(error: ValidationError, skipped_steps: int = 0) -> Mapping[str, Fault]:
-    """The faults of single values, the first `MAX_FAULTS`, by JSON Pointer. `skipped_steps`: how many first steps of their paths
-    are none of the document. Raises `MalformedJson`."""
+    """The first `MAX_FAULTS`, by JSON Pointer, without the first `skipped_steps` steps of their paths. Raises `MalformedJson`."""
     details = error.errors(include_url=False, include_input=False)
     if details[0]["type"] == "json_invalid":
         raise MalformedJson(details[0]["ctx"]["error"])
@@ -175,8 +171,7 @@ def nearest(name: str, known: Collection[str]) -> str | None:
 
 @lru_cache(maxsize=64)
 def _spelt(known: frozenset[str]) -> Mapping[str, str]:
-    """Each of `known` by all its spellings. A look-up takes microseconds, because a bulk may have thousands of names; `difflib`
-    would cost more than the rest of a request."""
+    """Each of `known` by all its spellings. For the thousands of names of a bulk `difflib` would cost more than all else."""
     return {spelling: name for name in sorted(known) for spelling in _spellings(name)}
 
 

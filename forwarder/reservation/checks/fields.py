@@ -1,9 +1,7 @@
 """Parses a body as a request, or an item of a bulk as one, or reports all its faults: of values, between fields, and of well-formed
 requests that make no sense (an arrival long past, more adults and children than guests, an impossible time, a guest of the
-booking-engine operation without a name), which are checked when a request arrives, unless its account skips the check. Pure.
-
-No fault ever quotes the value at fault: it may be a card number.
-"""
+booking-engine operation without a name), which are checked when a request arrives, unless its account skips the check. No fault
+ever quotes the value at fault: it may be a card number. Pure."""
 
 import codecs
 import json
@@ -66,8 +64,7 @@ CHECKS: Final = (PAST_ARRIVAL, GUEST_COUNTS, CLOCK_TIMES, GUEST_NAME, CARD_LIKE_
 
 
 class Plausibility(NamedTuple):
-    """The checks of one request. `earliest_arrival`: the day before the earliest date on Earth; None if any day is accepted.
-    `skipped`: the names of the checks that its account skips."""
+    """The checks of one request. `earliest_arrival`: None if any day is accepted. `skipped`: the checks that its account skips."""
 
     earliest_arrival: date | None
     skipped: Collection[str] = ()
@@ -93,8 +90,7 @@ class Plausibility(NamedTuple):
         return list(self._faults(said, None if operation == "general" else guest))
 
     def _faults(self, said: Any, guest: Any) -> Iterator[Fault]:
-        """`said`: the request, or its values, None for one that is missing or of another type. `guest`: None where every name is
-        optional."""
+        """`said`: the values; None for one that is missing or of another type. `guest`: None where every name is optional."""
         if self.earliest_arrival and said.arrival_date and said.arrival_date < self.earliest_arrival:
             yield Fault("/arrivalDate", "arrival_in_the_past", "must be no earlier than yesterday")
         guests, party = said.number_of_guests, (said.number_of_adults or 0) + (said.number_of_children or 0)
@@ -115,8 +111,8 @@ class Plausibility(NamedTuple):
 
 
 def plausibility(now: datetime, skipped: Collection[str] = ()) -> Plausibility:
-    """The checks of a request that arrives at `now`, in UTC. A guest who arrives after midnight books for the day before; the last
-    time zone with today's date is 12 hours behind UTC."""
+    """The checks of a request that arrives at `now`, in UTC."""
+    # A guest who arrives after midnight books for the day before; the last time zone with today's date is 12 hours behind UTC.
     earliest = None if PAST_ARRIVAL in skipped else (now - timedelta(days=1, hours=12)).date()
     return Plausibility(earliest, skipped)
 
@@ -135,8 +131,7 @@ _DIGITS = re.compile(r"\s*(-?)(\d{1,4})\s*", re.ASCII)
 
 
 def is_possible(time: str | float) -> bool:
-    """Whether `time` is possible on a clock. Digits alone, also as a number, are an hour (15), or hours and minutes (1530);
-    five or more digits, and words, are not checked."""
+    """Whether a clock shows `time`. Digits alone are an hour (15), or hours and minutes (1530); five or more, and words, pass."""
     if isinstance(time, float):
         return 0 <= time <= _DAY  # a part of an hour: 15.5
     text = str(time)
@@ -162,8 +157,7 @@ def _shows(hours: int, minutes: int = 0, seconds: int = 0, *, half: str | None =
 
 
 class Reading(NamedTuple):
-    """A request, and the unknown fields of its body. `rounded`: whether its price had more decimals than its currency; it was
-    rounded half to even."""
+    """A request, and the unknown fields of its body. `rounded`: its price had too many decimals, and was rounded half to even."""
 
     request: AnyRequest
     unknown: Sequence[UnknownField] = ()
@@ -263,8 +257,7 @@ def refuse_names_given_twice(body: bytes) -> None:
 
 
 def refuse_what_is_no_number(body: bytes) -> None:
-    """Rejects `NaN` and `Infinity` outside of strings: not JSON (RFC 8259, section 6), but accepted by pydantic's reader. Raises
-    `MalformedJson`."""
+    """Rejects `NaN` and `Infinity` (no JSON by RFC 8259, section 6), which pydantic's reader accepts. Raises `MalformedJson`."""
     if b"NaN" not in body and b"Infinity" not in body:
         return
     try:
@@ -390,8 +383,7 @@ class ItemReading(NamedTuple):
 
 
 def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | list[Fault]:
-    """The item in `text`, or all its faults, each with its JSON Pointer into the item; then including the faults that `check`
-    finds. Raises `MalformedJson`."""
+    """The item in `text`, or all its faults, also those that `check` finds; pointers into the item. Raises `MalformedJson`."""
     item: BulkItem
     unknown: Sequence[UnknownField] = ()
     usual = decoded(_USUAL, text)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from forwarder.reservation.checks.card_numbers import mask
 
@@ -19,24 +19,17 @@ class Fault:
         return {"pointer": self.pointer, "code": self.code, "detail": self.detail}
 
 
-_MAX_NAME: Final = 64
-
-
 def pointer_to(*steps: str | int) -> str:
-    """The JSON Pointer of these members and indexes. A name may be anything that a caller wrote: it is cut to 64 characters, and a
-    card number in it is masked."""
-    names = (mask(str(step))[:_MAX_NAME] for step in steps)
+    """The JSON Pointer of these members and indexes. Names, which a caller wrote, are cut to 64 characters, card numbers masked."""
+    names = (mask(str(step))[:64] for step in steps)
     return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
-
-
-_LINKS: Final = (b'"type":"/problems/', b'"instance":"/api/')
-"""The links of problems as they are written; the quotes cannot occur inside a JSON text."""
 
 
 def with_absolute_links(document: bytes, base_url: bytes) -> bytes:
     """The JSON `document`, in which the links of problems begin with `base_url`, if there is one."""
     if base_url and b'"/problems/' in document:
-        for link in _LINKS:
+        # The links of problems as they are written; the quotes cannot occur inside a JSON text.
+        for link in (b'"type":"/problems/', b'"instance":"/api/'):
             document = document.replace(link, link.replace(b'"/', b'"%b/' % base_url))
     return document
 
@@ -65,35 +58,20 @@ class Problem:
 
     def as_json(self) -> dict[str, Any]:
         """The members of RFC 9457 in its order, then ours; absent ones are left out."""
-        body: dict[str, Any] = {
-            "type": f"/problems/{self.code}",
-            "title": self.title,
-            "status": self.status,
-            "detail": self.detail,
-            "code": self.code,
-        }
+        body: dict[str, Any] = {"type": f"/problems/{self.code}", "title": self.title, "status": self.status}
+        body |= {"detail": self.detail, "code": self.code}
         if self.request_id is not None:
-            body["requestId"] = self.request_id
-            body["instance"] = f"/api/v1/vrs/submissions/{self.request_id}"
+            body |= {"requestId": self.request_id, "instance": f"/api/v1/vrs/submissions/{self.request_id}"}
         if self.faults:
             body["errors"] = [fault.as_json() for fault in self.faults]
         return {**body, **self.extra}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Problem":
-        return cls(
-            body["code"],
-            body["title"],
-            body["status"],
-            body["detail"],
-            body.get("requestId"),
-            tuple(Fault(**fault) for fault in body.get("errors", ())),
-            {name: value for name, value in body.items() if name not in _MEMBERS},
-        )
-
-
-_MEMBERS: Final = frozenset(("type", "title", "status", "detail", "code", "requestId", "instance", "errors"))
-"""The JSON members that any problem may have; all others are extra."""
+        members = {"type", "title", "status", "detail", "code", "requestId", "instance", "errors"}
+        faults = tuple(Fault(**fault) for fault in body.get("errors", ()))
+        extra = {name: value for name, value in body.items() if name not in members}
+        return cls(body["code"], body["title"], body["status"], body["detail"], body.get("requestId"), faults, extra)
 
 
 @dataclass(frozen=True, slots=True)

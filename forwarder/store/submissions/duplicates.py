@@ -110,8 +110,8 @@ def _decide(
 
     def add(row_id: int, earlier: Earlier) -> None:
         candidates[row_id] = earlier
-        like[earlier.natural_key].add(row_id)
-        like[earlier.stay].add(row_id)
+        like[earlier.natural.key].add(row_id)
+        like[earlier.natural.stay].add(row_id)
 
     for row in found:
         if row.old_id is not None:
@@ -132,31 +132,23 @@ def _decide(
         if repeated is not None:
             repeats.duplicates[row.id] = Duplicate(submission, repeated[1].request_id)
             if natural.keyed:
-                candidates[repeated[0]] = replace(repeated[1], keyed=True)
+                candidates[repeated[0]] = replace(repeated[1], natural=replace(repeated[1].natural, keyed=True))
                 repeats.keyed.add(repeated[0])
             continue
         similar = [each.request_id for _, each in alike if each.is_similar_to(natural, accepted_at)]
         if similar:
             repeats.similar[row.id] = similar[:MAX_SIMILAR]
         cancel_requested_at = cancelled[row.id].cancel_requested_at if row.id in cancelled else None
-        about = (natural.key, natural.transaction, natural.keyed, Status.PENDING, accepted_at, cancel_requested_at)
-        add(row.id, Earlier(submission.request_id, *about, natural.same, natural.stay))
+        add(row.id, Earlier(submission.request_id, natural, Status.PENDING, accepted_at, cancel_requested_at))
     return repeats
 
 
 def earlier_in(row: sa.Row[Any]) -> Earlier:
     """The submission in a row, as `duplicates` selects it. A failed cancellation is ignored."""
-    return Earlier(
-        row.request_id,
-        row.natural_key,
-        row.transaction_key,
-        row.keyed,
-        Status(row.status),
-        row.accepted_at,
-        row.cancel_requested_at if row.cancel_problem is None else None,
-        row.same_key,
-        row.stay_key,
-    )
+    keys = {"same": row.same_key, "stay": row.stay_key}
+    natural = NaturalKey(row.natural_key or "", row.transaction_key, keyed=row.keyed, **keys)
+    cancel_requested_at = row.cancel_requested_at if row.cancel_problem is None else None
+    return Earlier(row.request_id, natural, Status(row.status), row.accepted_at, cancel_requested_at)
 
 
 async def replaced_by(execute: Execute, dialect: DialectName, request_ids: Collection[str]) -> Mapping[str, str]:
