@@ -17,9 +17,8 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, SimilarSubmission, StoredSubmission
 from forwarder.store.lists.reader import Reader
-from forwarder.tenancy.access import Access
+from forwarder.tenancy.access import Access, RateLimits
 from forwarder.tenancy.cards import CardSealer
-from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, new_token, token_hash
 from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
 from forwarder.topics.codec import MessageSigner

@@ -29,8 +29,7 @@ from forwarder.store.deployment import TELL_SECONDS, ProcessRegister, RunningPro
 from forwarder.store.engine import identity_of
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import StoreUnavailable, ThrottleState
-from forwarder.tenancy.access import write_uses
-from forwarder.tenancy.limits import RateLimits, exchange_usage
+from forwarder.tenancy.access import RateLimits, exchange_usage, write_uses
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sql.directory import SqlKeyUses, SqlUsage
 from forwarder.topics.outcomes import OutcomeListener

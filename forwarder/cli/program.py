@@ -13,85 +13,58 @@ from forwarder.process.loading import collect_rarely, load
 
 
 def _table(text: str) -> Mapping[str, tuple[str, str]]:
-    lines = [line.strip() for line in text.strip().splitlines()]
-    places = (line.split() for line in lines[::2])
-    return {name: (f"forwarder.{place}", about) for (name, place), about in zip(places, lines[1::2], strict=True)}
+    lines = (line.split(maxsplit=2) for line in text.strip().replace("\n  ", "  ").splitlines())
+    return {name: (f"forwarder.{place}", about) for name, place, about in lines}
 
 
 COMMANDS: Final = _table("""
 up cli.run.up:up
   Run everything in one process: ingress, worker, query, notifier, housekeeping, console and simulated PMSs on one port.
-ingress cli.run.serve:ingress
-  Accept reservation requests over HTTP and publish them to the log.
-worker cli.run.serve:worker
-  Push submissions to the PMSs.
-query cli.run.serve:query
-  Serve submissions and reservations over HTTP: their status, records and pages.
-notifier cli.run.serve:notifier
-  Post results to customers' endpoints.
-housekeeping cli.run.serve:housekeeping
-  Report the backlog as metrics, and remove guests' data whose retention is over.
-console cli.run.serve:console
-  Serve the operators' console, /console: watch and repair the deployment in a browser.
-simulate cli.run.serve:simulate
-  Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.
+ingress cli.run.serve:ingress  Accept reservation requests over HTTP and publish them to the log.
+worker cli.run.serve:worker  Push submissions to the PMSs.
+query cli.run.serve:query  Serve submissions and reservations over HTTP: their status, records and pages.
+notifier cli.run.serve:notifier  Post results to customers' endpoints.
+housekeeping cli.run.serve:housekeeping  Report the backlog as metrics, and remove guests' data whose retention is over.
+console cli.run.serve:console  Serve the operators' console, /console: watch and repair the deployment in a browser.
+simulate cli.run.serve:simulate  Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.
 listen operate.results:listen
   Post result events to a program on your machine, signed as webhooks are, and print its responses; until Ctrl-C.
-scan operate.scan:scan
-  Scan all stored data for card data: all tables of the database, all topics.
+scan operate.scan:scan  Scan all stored data for card data: all tables of the database, all topics.
 status operate.deployment.status:status
   Show the deployment's state: problems first, most urgent first, each with the command that fixes it.
 doctor operate.deployment.doctor:doctor
   Check how the deployment is set up: settings, log, topics, store, clock, secret, keys and simulator, and say what to do.
 recover operate.deployment.recovery:recover
   After a restore: bring the database up to date from the topics, or accept topics that were recreated.
-purge operate.guests:purge
-  Delete submissions that were finished before a day.
-migrate operate.deployment.topics:migrate
-  Create or upgrade the database tables.
+purge operate.guests:purge  Delete submissions that were finished before a day.
+migrate operate.deployment.topics:migrate  Create or upgrade the database tables.
 """)
-"""Each command by name: its location, as `load` takes it, and its line in the list of commands, which is also how its own help
-begins."""
+"""Each command by name: its location, as `load` takes it, and its line in the list, which is also how its own help begins."""
 
 GROUPS: Final = _table("""
-topics operate.deployment.topics:COMMANDS
-  The topics of the log.
-workspace operate.tenants.workspaces:COMMANDS
-  Workspaces: who submits and reads reservations.
-key operate.tenants.workspaces:KEYS
-  API keys of a workspace.
-account operate.tenants.account_commands:COMMANDS
-  Integration accounts: their PMS, limits and settings.
-adapters operate.tenants.adapters:COMMANDS
-  Adapters: list the kinds of PMS, and check one.
-doubles operate.submissions.look_up:DOUBLES
-  Reservations that a PMS shows twice under one reference.
-submissions operate.submissions.settle:COMMANDS
-  Submissions: search, show, look up, retry, settle and cancel them.
-dead-letters operate.submissions.replay:COMMANDS
-  Messages that could not be delivered or read, and replaying them.
-secret operate.deployment.secrets:COMMANDS
-  The deployment's secrets: list them, see what they seal, change them.
-results operate.results:COMMANDS
-  Result events, as downstream services receive them.
-audit operate.deployment.audit:COMMANDS
-  The audit trail: who did what, from where, and with what result.
-retention operate.guests:RETENTION
-  How long workspaces keep their guests' data.
-guests operate.guests:COMMANDS
-  Guests: erase one from all stored data.
-webhook operate.tenants.webhooks:COMMANDS
-  Webhooks: where a workspace's results are posted.
+topics operate.deployment.topics:COMMANDS  The topics of the log.
+workspace operate.tenants.workspaces:COMMANDS  Workspaces: who submits and reads reservations.
+key operate.tenants.workspaces:KEYS  API keys of a workspace.
+account operate.tenants.account_commands:COMMANDS  Integration accounts: their PMS, limits and settings.
+adapters operate.tenants.adapters:COMMANDS  Adapters: list the kinds of PMS, and check one.
+doubles operate.submissions.look_up:DOUBLES  Reservations that a PMS shows twice under one reference.
+submissions operate.submissions.settle:COMMANDS  Submissions: search, show, look up, retry, settle and cancel them.
+dead-letters operate.submissions.replay:COMMANDS  Messages that could not be delivered or read, and replaying them.
+secret operate.deployment.secrets:COMMANDS  The deployment's secrets: list them, see what they seal, change them.
+results operate.results:COMMANDS  Result events, as downstream services receive them.
+audit operate.deployment.audit:COMMANDS  The audit trail: who did what, from where, and with what result.
+retention operate.guests:RETENTION  How long workspaces keep their guests' data.
+guests operate.guests:COMMANDS  Guests: erase one from all stored data.
+webhook operate.tenants.webhooks:COMMANDS  Webhooks: where a workspace's results are posted.
 """)
 """Groups of commands, as `COMMANDS`; the named mapping has its commands by name."""
-
-_HELP: Final = "Carries vacation-rental reservations into property management systems: never lost, never booked twice."
 
 
 def program(arguments: Sequence[str]) -> Typer:
     """Every command; imports only the one that `arguments` call, because the others are only listed."""
     app = Typer(name="forwarder", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-    app.callback(help=_HELP)(_options)
+    promise = "Carries vacation-rental reservations into property management systems: never lost, never booked twice."
+    app.callback(help=promise)(_options)
     # An argument after an option of the program itself is not the command's name.
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, (place, about) in {**COMMANDS, **GROUPS}.items():

@@ -1,5 +1,4 @@
-"""The console's routes, and its first page: what is wrong, throughput, and the state of each account's PMS; of all that, what can
-be read."""
+"""The console's routes, and its first page: what is wrong, throughput, and accounts' PMSs; of all that, what can be read."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -112,26 +111,18 @@ class OverviewPage:
             processes, pms = _runs(store.processes, status.at), pms_states(store.processes, status.at)
             outcomes: Mapping[str, AccountOutcomes] = {} if flow is None else flow.outcomes
             for each in store.work.accounts:
-                name = each.account_id
-                rows.append(_AccountRow(each, outcomes.get(name, AccountOutcomes()), pms.get(name)))
+                latest = outcomes.get(each.account_id, AccountOutcomes())
+                rows.append(_AccountRow(each, latest, pms.get(each.account_id)))
             rows.sort(key=lambda row: row.rank, reverse=True)
         attention, work = findings_of(status), [row.backlog.work for row in rows]
-        values = {
-            "flow": flow,
-            "grafana": self._parts.backend.settings.environment.grafana_url,
-            "log": status.log,
-            "work": store.work if store is not None and store.current else None,
-            "accounts": rows[:_ROWS],
-            "more_accounts": max(len(rows) - _ROWS, 0),
-            "now": status.at,
-            "processes": processes,
-            "attention": attention[:_NAMED],
-            "unnamed": max(len(attention) - _NAMED, 0),
-            "pending": sum(each.pending for each in work),
-            "in_doubt": sum(each.in_doubt for each in work),
-            "oldest": min((at for each in work if (at := each.oldest_pending_at)), default=None),
-        }
-        return Page("overview.html", values)
+        oldest = min((at for each in work if (at := each.oldest_pending_at)), default=None)
+        pending, in_doubt = sum(each.pending for each in work), sum(each.in_doubt for each in work)
+        values: dict[str, Any] = {"flow": flow, "log": status.log, "now": status.at, "processes": processes}
+        values |= {"accounts": rows[:_ROWS], "more_accounts": max(len(rows) - _ROWS, 0)}
+        values |= {"attention": attention[:_NAMED], "unnamed": max(len(attention) - _NAMED, 0)}
+        values |= {"work": store.work if store is not None and store.current else None}
+        values |= {"pending": pending, "in_doubt": in_doubt, "oldest": oldest}
+        return Page("overview.html", {**values, "grafana": self._parts.backend.settings.environment.grafana_url})
 
     async def _read(self) -> tuple[DeploymentStatus, FlowNow | None]:
         async def flow() -> FlowNow | None:

@@ -95,7 +95,6 @@ _NOT_OURS: Final = _error(
     "It did not come from a page of this console, or that page is too old. Nothing was changed: reload the page and try again.",
     403,
 )
-_TOO_LARGE: Final = _error("This form was not accepted", "It is too large, or too slow.", 413)
 
 _log = structlog.get_logger(__name__)
 
@@ -137,8 +136,12 @@ class Guard:
                 visit = await self._visit(request)
             except TenancyUnavailable:
                 visit = _away("database")
+            if visit is None and _LIVE in request.headers:  # redirect the whole page, not the refreshed part
+                visit = _error("Signed out", "Sign in again.", 401)
             if visit is None:
-                return _to_sign_in(request)
+                query = f"?{request.url.query}" if request.url.query else ""
+                wanted = request.url.path + query if request.method == "GET" else ""
+                return redirect(address(SIGN_IN, next=wanted))
             if isinstance(visit, Page):
                 return html(visit, _shared(None))
             shown: Page | Go
@@ -222,14 +225,6 @@ def _shared(session: Session | None) -> dict[str, Any]:
     return {"session": session, "form_token": session and session.form_token, "notice": None, "path": ""}
 
 
-def _to_sign_in(request: Request) -> Response:
-    if _LIVE in request.headers:  # redirect the whole page, not the refreshed part
-        return html(_error("Signed out", "Sign in again.", 401), _shared(None))
-    query = f"?{request.url.query}" if request.url.query else ""
-    wanted = request.url.path + query if request.method == "GET" else ""
-    return redirect(address(SIGN_IN, next=wanted))
-
-
 def _next(path: str | None) -> str:
     inside = path is not None and path.isascii() and path.isprintable() and path.startswith((HOME + "/", HOME + "?"))
     return path if path is not None and inside and not path.startswith(HOME + SIGN_IN) else HOME
@@ -240,7 +235,7 @@ async def _read_form(request: Request, token: str) -> Form | Page:
     another origin. The scheme may differ, as a proxy may terminate TLS."""
     body = await HttpRequest(request.scope, request.receive).body(64 * 1024, within_seconds=10.0)
     if isinstance(body, BodyFault):
-        return _TOO_LARGE
+        return _error("This form was not accepted", "It is too large, or too slow.", 413)
     try:
         form = Form(parse_qs(body.decode(), keep_blank_values=True, max_num_fields=2_000))
         origin = urlsplit(request.headers.get("origin", ""))

@@ -1,5 +1,4 @@
-"""What was written: topics, their partitions, the lag of each group, and their messages, without guests and cards; webhooks, and
-the deliveries to each; the audit trail."""
+"""What was written: topics, each group's lag, and messages, without guests and cards; webhooks and deliveries; the audit trail."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
-"""The console's responses: pages from templates, which escape all values, small plots, and headers that restrict what browsers may
-do."""
+"""The console's responses: pages from templates, which escape all values, small plots, and headers that restrict browsers."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,4 @@
-"""The console's process, the parts that its pages use, and a cache for pages that refresh themselves: all viewers share one
-reading."""
+"""The console's process, its pages' parts, and a cache for pages that refresh themselves: all viewers share one reading."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -33,7 +32,7 @@ AWAY_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ConsoleParts:
-    """What the pages use. `status` waits for Kafka and the database for `AWAY_SECONDS`."""
+    """What the pages use."""
 
     backend: Backend
     signer: MessageSigner

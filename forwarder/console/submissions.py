@@ -66,24 +66,18 @@ class SubmissionPages:
         plan: bulk.Plan[SubmissionSummary] | bulk.Plan[str]
         plan = bulk.plan_cancel(found) if do == "cancel" else bulk.plan_retry(found, now=iso(self._backend.clock.now()))
         chosen = {each if isinstance(each, str) else each.request_id for each in plan.chosen}
-        groups = Counter(
-            tuple(each.items()) for each in bulk.groups_of([one for one in found if one.request_id in chosen])
-        )
-        values = {
-            "given": given,
-            "do": do,
-            "problem": problem,
-            "whole": whole,
-            "most": _MOST,
+        alike = bulk.groups_of([each for each in found if each.request_id in chosen])
+        groups = Counter(tuple(each.items()) for each in alike).most_common()
+        refused = Counter(plan.refused.values()).most_common()
+        values: dict[str, Any] = {"given": given, "do": do, "problem": problem, "whole": whole, "most": _MOST}
+        values |= {
             "count": len(chosen),
             "ids": " ".join(sorted(chosen)),
-            "groups": [(dict(group), count) for group, count in groups.most_common()],
             "already": len(plan.settled),
-            "refused": Counter(plan.refused.values()).most_common(),
-            "below": found[0].id + 1 if found else "",
-            "longest_reason": MAX_REASON,
+            "refused": refused,
         }
-        return Page("bulk.html", values)
+        values |= {"groups": [(dict(group), count) for group, count in groups], "longest_reason": MAX_REASON}
+        return Page("bulk.html", {**values, "below": found[0].id + 1 if found else ""})
 
     async def run_bulk(self, visit: Visit) -> Go:
         """Does it, with those that matched when the preview was shown and still match."""
@@ -171,18 +165,11 @@ class SubmissionPages:
         if not guest:  # without the members that anonymizing blanks
             kept = anonymous_record(record).items()
             record = {name: each for name, each in kept if name not in {"primaryGuest", "problem"}}
-        values = {
-            "summary": summary,
-            "stored": history.stored,
-            "steps": history.steps(),
-            "record": record,
-            "guest": guest,
-            "looked_up": looked_up,
-            "longest_reason": MAX_REASON,
-            "account": await self._backend.directory.account(summary.account_id),
-            "letter_id": f"{summary.request_id}.{summary.revision}" if summary.status is Status.FAILED else None,
-        }
-        return Page("submission.html", values)
+        account = await self._backend.directory.account(summary.account_id)
+        letter_id = f"{summary.request_id}.{summary.revision}" if summary.status is Status.FAILED else None
+        values = {"summary": summary, "stored": history.stored, "steps": history.steps(), "record": record}
+        values |= {"guest": guest, "looked_up": looked_up, "longest_reason": MAX_REASON}
+        return Page("submission.html", {**values, "account": account, "letter_id": letter_id})
 
     async def _find(self, request_id: str) -> History:
         found = await history_of(request_id, self._backend.overview, Deliveries(self._backend.engine))

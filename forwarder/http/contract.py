@@ -1,8 +1,6 @@
-"""Serves the API documentation: the contract's documents, the interactive page, the guides, and the problem pages. Files are tagged
-and compressed once, on the first request.
-
-`python -m tools.contracts write` writes the files in `published`; only the interactive page's script comes from elsewhere: Scalar,
-from the package `offapi`."""
+"""Serves the API documentation: the contract's documents, the interactive page, the guides, and the problem pages, as
+`python -m tools.contracts write` writes them; Scalar, the interactive page's script, is from the package `offapi`. Files are tagged
+and compressed once, on the first request."""
 
 import gzip
 import re

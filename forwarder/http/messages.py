@@ -182,8 +182,7 @@ class HttpRequest:
 
     async def body(self, max_bytes: int, within_seconds: float) -> bytes | BodyFault:
         """The whole body; `TOO_LARGE` as soon as it exceeds `max_bytes`, `TIMED_OUT` if it takes longer than `within_seconds`,
-        `NO_ROOM` if it exceeds the caller's share now. The bytes received so far count against the request's `Place`, not the
-        declared ones. Raises `ClientDisconnect`."""
+        `NO_ROOM` if it exceeds the caller's share now: the bytes received count, not those declared. Raises `ClientDisconnect`."""
         written = self.fields.get(b"content-length", b"")
         declared, place = int(written) if written.isdigit() else 0, place_of(self.scope)
         if declared > max_bytes:
@@ -249,8 +248,7 @@ async def client_left(scope: Scope, receive: Receive) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _declares(media_type: re.Pattern[str], content_type: bytes, encoding: bytes) -> bool:
-    fits = media_type.fullmatch(content_type.decode("latin-1").strip()) is not None
-    return fits and encoding.lower() == b"identity"
+    return encoding.lower() == b"identity" and bool(media_type.fullmatch(content_type.decode("latin-1").strip()))
 
 
 @functools.lru_cache(maxsize=256)
@@ -292,8 +290,7 @@ ADDED: Final = "forwarder.added_headers"
 HALF_CLOSED: Final = "forwarder.half_closed"
 """Set in a request's state once its client has closed its sending side."""
 LARGE_BYTES: Final = 64 * 1024
-"""A larger response is sent in chunks, and counted while its client reads it; a larger declared body needs room before it is read.
-"""
+"""A larger response is sent in chunks, and counted while its client reads it; a larger declared body needs room to be read."""
 NO_STORE: Final = (b"cache-control", b"no-store")
 """For responses with guests' data: no cache may store them."""
 Routes = Sequence[BaseRoute]

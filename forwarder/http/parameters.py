@@ -151,13 +151,11 @@ def is_digits(text: str) -> bool:
 
 def positive(text: str, largest: int) -> int | None:
     """The number that `text` writes in decimal digits, if it is from 1 to `largest`."""
-    fits = is_digits(text) and len(text) <= len(str(largest)) and 1 <= int(text) <= largest
-    return int(text) if fits else None
+    return int(text) if is_digits(text) and len(text) <= len(str(largest)) and 1 <= int(text) <= largest else None
 
 
 def write_list(items: Sequence[str], cursors: Cursors, limit: int) -> bytes:
     """`{data, meta}`, put together from items that are JSON already."""
     numbers = {"previous": cursors.previous, "current": cursors.current, "next": cursors.next}
     shown = {name: "" if number is None else str(number) for name, number in numbers.items()}
-    meta = to_json({"limit": limit, "cursors": shown})
-    return f'{{"data":[{",".join(items)}],"meta":'.encode() + meta + b"}"
+    return b'{"data":[%b],"meta":%b}' % (",".join(items).encode(), to_json({"limit": limit, "cursors": shown}))

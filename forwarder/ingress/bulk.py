@@ -38,8 +38,7 @@ from forwarder.reservation.checks.fields import (
 from forwarder.reservation.fast import json_text
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Fault, Problem, summary_of
-from forwarder.tenancy.access import Caller
-from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
+from forwarder.tenancy.access import Caller, RateLimits, rate_limited, with_allowance
 
 _RESULT_BYTES: Final = 1_024
 """An upper bound of a receipt with the warning `sent_again`, and of a refusal by the idempotency key or the log."""

@@ -36,9 +36,8 @@ from forwarder.reservation.submission import (
     key_of,
     transaction_of,
 )
-from forwarder.tenancy.access import Access, Caller
+from forwarder.tenancy.access import Access, Caller, RateLimits
 from forwarder.tenancy.cards import CardSealer
-from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import of_card
 from forwarder.topics.codec import MessageSigner, encode_submission

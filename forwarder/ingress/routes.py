@@ -34,8 +34,7 @@ from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.access import Caller, forbidden
-from forwarder.tenancy.limits import rate_limited, with_allowance
+from forwarder.tenancy.access import Caller, forbidden, rate_limited, with_allowance
 from forwarder.tenancy.port import Scope, TenancyUnavailable
 from forwarder.topics.outcomes import ConflictingBody, DuplicateOf, OutcomeEvent
 

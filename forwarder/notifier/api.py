@@ -29,8 +29,7 @@ from forwarder.store.deliveries import DeliveryEntry
 from forwarder.store.lists.port import fitting, neighbours, sides
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy import port
-from forwarder.tenancy.access import Access, forbidden
-from forwarder.tenancy.limits import RateLimits, rate_limited, with_allowance
+from forwarder.tenancy.access import Access, RateLimits, forbidden, rate_limited, with_allowance
 from forwarder.tenancy.port import ApiKey, Endpoint, NotKnown, TenancyUnavailable
 from forwarder.webhooks.port import BadHeaders, BadTarget, public_key
 

@@ -147,8 +147,7 @@ class LineLogger:
 
 def completed(logger: object, level: str, event: Event) -> tuple[tuple[Event], dict[str, object]]:
     """Structlog's only processor of JSON lines: completes the event with its context, level, time and traceback for `LineLogger`.
-    Its values must not be changed afterwards. One step instead of a chain of processors, which would double the cost of the line
-    that stages write for each reservation."""
+    Its values must not be changed afterwards. A chain of processors would double the cost of a reservation's line."""
     event = {**_context.get(), **event, "level": level, "time": datetime.now(UTC)}
     if "exc_info" in event:
         event = structlog.processors.format_exc_info(logger, level, event)
@@ -201,9 +200,8 @@ class Repeats(logging.Filter):
 
 
 class WriterThread:
-    """Queues lines without blocking, and writes them to `descriptor` within `_GATHER_SECONDS`, or when its reader reads. Keeps
-    their order. Thread-safe. Calls `os.write` directly: a buffered file would hold its lock while a write blocks, and Python takes
-    that lock at exit."""
+    """Queues lines without blocking, and writes them in order to `descriptor` within `_GATHER_SECONDS`, or when its reader reads.
+    Thread-safe. Not by a buffered file, which would hold its lock while a write blocks; Python takes that lock at exit."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = os.dup(descriptor)  # stays open when the original is closed

@@ -60,9 +60,8 @@ def backend_of(environment: Environment) -> Embedded | Distributed:
             parts = urlsplit(url)
             user, at, hosts = parts.netloc.rpartition("@")
             if not at or ":" in user:
-                what = (
-                    "has a password of its own: which of them is meant?" if at else "names no user whose it could be."
-                )
+                what = "has a password of its own: which of them is meant?"
+                what = what if at else "names no user whose it could be."
                 raise BadSettings(f"FORWARDER_DATABASE_PASSWORD is set, and FORWARDER_DATABASE_URL {what}")
             url = urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{hosts}"))
         if not environment.allow_plaintext:
@@ -128,11 +127,8 @@ def kafka_security(environment: Environment) -> KafkaSecurity | None:
     url, client = environment.kafka_sasl_oauth_token_url, environment.kafka_sasl_oauth_client_id
     client_secret = secret(environment.kafka_sasl_oauth_client_secret)
     if token_file is None and url is not None and client is not None and client_secret is not None:
-        if (
-            url.startswith("http://")
-            and not environment.allow_plaintext
-            and not is_local(urlsplit(url).hostname or url)
-        ):
+        plaintext = url.startswith("http://") and not is_local(urlsplit(url).hostname or url)
+        if plaintext and not environment.allow_plaintext:
             raise BadSettings("FORWARDER_KAFKA_SASL_OAUTH_TOKEN_URL must be https: the client's secret is sent there.")
         oauth = OAuthClient(url, client, client_secret, environment.kafka_sasl_oauth_scope)
     security = KafkaSecurity(

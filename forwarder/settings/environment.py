@@ -10,8 +10,7 @@ from forwarder.observability.logging import LogFormat
 from forwarder.pms.accounts import Plaintext
 from forwarder.reservation.checks.card_numbers import CardNumbersInText
 from forwarder.reservation.request import MAX_BODY_BYTES
-from forwarder.tenancy.access import DEFAULT_PER_MINUTE
-from forwarder.tenancy.limits import RATE
+from forwarder.tenancy.access import DEFAULT_PER_MINUTE, RATE
 from forwarder.tenancy.port import read_networks
 from forwarder.topics.kafka.security import Mechanism, Protocol
 

@@ -27,7 +27,7 @@ from forwarder.process.supervision import PROCESS_NUMBER, SHARED_ADDRESS
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.settings.backend import Distributed, Embedded, backend_of
 from forwarder.settings.environment import PREFIX, BadSettings, Environment, secret, variable
-from forwarder.tenancy.limits import read_limit
+from forwarder.tenancy.access import read_limit
 from forwarder.tenancy.port import RateLimit
 from forwarder.topics.port import Topics
 from forwarder.webhooks.addresses import AddressRule

@@ -52,10 +52,9 @@ class SealingKey:
 
 
 class CardSealer:
-    """`CardSealer` with whichever of the keys in use is valid at the moment."""
+    """Seals to whichever of the keys in use is valid at the moment."""
 
     def __init__(self, keys: Iterable[SealingKey] = ()) -> None:
-        self._keys: list[tuple[SealingKey, SealedBox[PublicKey]]] = []
         self.use(keys)
 
     def use(self, keys: Iterable[SealingKey]) -> None:
@@ -102,8 +101,7 @@ def seal_for_row(card: CardDetails, bound_to: str) -> tuple[SealedCard, RowKeys]
         keys = keys._replace(code=(code_key := secrets.token_bytes(Aead.KEY_SIZE)))
         code = _base64(Aead(code_key).encrypt(card.cvv.encode(), bound_to.encode()))
     rest = card.model_dump_json(by_alias=True, exclude={"cvv"}).encode()
-    number = _base64(Aead(keys.number).encrypt(rest, bound_to.encode()))
-    return SealedCard(_IN_ROW, f"{number}.{code}"), keys
+    return SealedCard(_IN_ROW, f"{_base64(Aead(keys.number).encrypt(rest, bound_to.encode()))}.{code}"), keys
 
 
 def has_code(card: SealedCard) -> bool:

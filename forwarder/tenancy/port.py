@@ -22,10 +22,7 @@ Scopes: TypeAlias = frozenset[Scope]
 Network: TypeAlias = IPv4Network | IPv6Network
 SCOPES: Final[Sequence[Scope]] = get_args(Scope)
 ALL_SCOPES: Final[Scopes] = frozenset(SCOPES)
-DEFAULT_SCOPES: Final[Scopes] = frozenset({"submit", "read", "cancel"})
-"""The scopes of a booking engine."""
-_DAYS: Final = re.compile(r"([1-9][0-9]{0,4})d")
-_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+DEFAULT_SCOPES: Final[Scopes] = frozenset({"submit", "read", "cancel"})  # those of a booking engine
 
 
 def read_scopes(words: Iterable[str]) -> Scopes:
@@ -44,14 +41,13 @@ def write_scopes(scopes: Scopes) -> str:
 
 
 def read_expiry(text: str, now: datetime) -> datetime | None:
-    """The moment that `90d`, a day (it ends in UTC) or a moment means, None for `never`. Raises `ValueError` with what would be
-    right."""
+    """The moment that `90d`, a day (it ends in UTC) or a moment means, None for `never`. Raises `ValueError` with examples."""
     if text == "never":
         return None
     try:
-        if days := _DAYS.fullmatch(text):
+        if days := re.fullmatch(r"([1-9][0-9]{0,4})d", text):
             expires_at = now + timedelta(days=int(days[1]))
-        elif _DAY.fullmatch(text):
+        elif re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
             expires_at = datetime.fromisoformat(text).replace(tzinfo=UTC) + timedelta(days=1)
         elif (moment := datetime.fromisoformat(text)).tzinfo is None:
             raise ValueError("no offset")  # noqa: TRY301 - worded below like the others
@@ -111,7 +107,6 @@ def _mac(mac_key: bytes, head: str) -> str:
 
 
 DEFAULT_DEADLINE_SECONDS: Final = 24 * 60 * 60
-"""How long a submission is tried, unless its account sets another deadline."""
 
 
 class TenancyUnavailable(Exception):
@@ -206,8 +201,7 @@ class Account:
     another body. `skipped_checks`: the checks of `reservation.checks.fields` that its requests may fail. `authorities` and
     `client_certificate`: PEM, to verify its PMS and to authenticate to it; `client_key`: the certificate's, sealed like the
     credential. `settles_seconds`: how long its PMS may take to show a reservation, if longer than its kind states.
-    `same_pms_before`: pushes before then went to the same account of the same PMS, although address or credential have changed
-    since."""
+    `same_pms_before`: pushes before then went to the same account of the same PMS, whatever address or credential it had."""
 
     id: str
     workspace_id: str
@@ -277,8 +271,7 @@ class Unsealer(Protocol):
 
 
 MAX_DAYS: Final = 36_500
-MAX_DELIVERY_DAYS: Final = 30
-"""After which every delivery that ended is deleted."""
+MAX_DELIVERY_DAYS: Final = 30  # after which every delivery that ended is deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +286,7 @@ class RetentionPolicy:
     dead_letter_days: int | None = None
 
 
-MAX_ENDPOINTS: Final = 50
-"""Per workspace."""
+MAX_ENDPOINTS: Final = 50  # of a workspace
 MAX_PREVIOUS_SECRETS: Final = 4
 """Per endpoint, including the one replaced last. A further rotation ends the one that would expire first."""
 

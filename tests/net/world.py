@@ -38,8 +38,7 @@ from forwarder.store.retention import Purger
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.repairs import Places, StoreRecovery
-from forwarder.tenancy.access import Access
-from forwarder.tenancy.limits import RateLimits
+from forwarder.tenancy.access import Access, RateLimits
 from forwarder.tenancy.port import ALL_SCOPES, Account, ApiKey, Sealer, TenancyUnavailable
 from forwarder.tenancy.sealing import of_credential, with_credential
 from forwarder.tenancy.sql.admin import TenancyAdmin

@@ -12,7 +12,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.operate.command import Deployment, commands, open_deployment, parsed, require_known
 from forwarder.operate.output import Failed, Shown, WrongUsage, listed, of_one, picked
 from forwarder.tenancy import port
-from forwarder.tenancy.limits import read_limit
+from forwarder.tenancy.access import read_limit
 
 _NO_RATE: Final = "none"
 _Id = Annotated[str, Argument(metavar="ID", help="Its identifier.")]

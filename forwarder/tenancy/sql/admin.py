@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.process.clock import iso
 from forwarder.process.enlistment import tell
 from forwarder.tenancy import port
-from forwarder.tenancy.limits import shared_by
+from forwarder.tenancy.access import shared_by
 from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, NotKnown, RateLimit
 from forwarder.tenancy.sql import database
 from forwarder.tenancy.sql.database import in_utc, insert_into, read, shared_key, transaction

@@ -15,7 +15,7 @@ from forwarder.process.clock import Clock
 from forwarder.process.loops import detached
 from forwarder.reservation.submission import is_test, live_account_id
 from forwarder.tenancy import port
-from forwarder.tenancy.limits import Consumption
+from forwarder.tenancy.access import Consumption
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql import database
 from forwarder.tenancy.sql.database import in_utc, insert_into, shared_key, transaction, write
@@ -37,8 +37,7 @@ class CacheTimes:
 
 
 class LookupCache(Generic[V]):
-    """Caches what `look_up` returns, at most one look-up of a key at a time. Absent keys are apart: a flood of them evicts no valid
-    one."""
+    """Caches what `look_up` returns, one look-up of a key at a time. Absent keys are apart: a flood of them evicts no valid one."""
 
     def __init__(self, look_up: Callable[[str], Awaitable[V | None]], clock: Clock, times: CacheTimes) -> None:
         self._look_up, self._clock, self._times = look_up, clock, times

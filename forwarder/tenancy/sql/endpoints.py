@@ -16,13 +16,11 @@ from forwarder.tenancy.sql.database import webhook_endpoints as table
 _row, _earlier = table.c, webhook_secrets.c
 _PREVIOUS = (_row.previous_secret, _row.previous_until)
 _ENDPOINT = (*(_row[field.name] for field in fields(Endpoint) if field.name != "previous"), *_PREVIOUS)
-"""An endpoint's row. Secrets before the previous one are in a separate table: the release before 0.2 knows only the previous one,
-and clears it to end all."""
+"""Secrets before the previous one are in a separate table: releases before 0.2 know only that one, and clear it to end all."""
 
 
 class Endpoints:
-    """Never cached: a change takes effect at once. Changes return the changed endpoint, None if there is none. Raises
-    `TenancyUnavailable`."""
+    """Never cached: changes take effect at once. They return the changed endpoint or None. Raises `TenancyUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -79,8 +77,7 @@ class Endpoints:
             return await _changed(connection, endpoint_id, values)
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
-        """Signs with `secret`, which is sealed. The replaced one also signs until `previous_until`, None ends it and all older ones
-        at once."""
+        """Signs with `secret`, which is sealed. The replaced one also signs until `previous_until`, None ends all earlier ones."""
         earlier = _earlier.endpoint_id == endpoint_id
         longest = select(_earlier.secret).where(earlier).order_by(_earlier.until.desc(), _earlier.secret)
         async with transaction(self._engine, writes=True) as connection:
@@ -116,8 +113,8 @@ async def _require_accounts(connection: AsyncConnection, endpoint: Endpoint) -> 
 
 async def _changed(connection: AsyncConnection, endpoint_id: str, values: Mapping[str, Any]) -> Endpoint | None:
     changed = update(table).where(_row.id == endpoint_id).values(values).returning(*_ENDPOINT)
-    rows = (await connection.execute(changed)).mappings().all()
-    return next(iter(await _endpoints_of(connection, rows)), None)
+    found = await _endpoints_of(connection, (await connection.execute(changed)).mappings().all())
+    return found[0] if found else None
 
 
 async def _endpoints_of(connection: AsyncConnection, rows: Sequence[RowMapping]) -> Sequence[Endpoint]:

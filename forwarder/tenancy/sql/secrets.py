@@ -28,7 +28,7 @@ class NoSecretYet(LookupError):
 
 
 class SqlSecrets:
-    """The registry on PostgreSQL or SQLite. Raises `TenancyUnavailable`."""
+    """The registry. Raises `TenancyUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -143,8 +143,7 @@ class SqlSealed:
         return found
 
     async def reseal(self, keyring: Keyring) -> dict[str, sealing.Resealed]:
-        """Reseals texts of other keys to the active secret, each only if unchanged since it was read: safe during operation, and to
-        repeat."""
+        """Reseals texts of other keys to the active secret, if unchanged since read: safe during operation, and to repeat."""
         return {kept.name: await self._reseal(kept, keyring) for kept in _KEPT}
 
     async def _reseal(self, kept: _Kept, keyring: Keyring) -> sealing.Resealed:
@@ -171,8 +170,7 @@ class SqlSealed:
 
 
 HOUR: Final = timedelta(hours=1)
-AHEAD: Final = timedelta(hours=48)
-"""How long an ingress can seal cards without the database."""
+AHEAD: Final = timedelta(hours=48)  # how long an ingress can seal cards without the database
 MARGIN: Final = timedelta(minutes=15)
 """The minimum time that a key is kept after its hour: covers publishing, and the difference of clocks."""
 _row = database.sealing_keys.c
@@ -187,9 +185,9 @@ class SealingKeys:
     async def publish(self, *, now: datetime) -> int:
         first = now.replace(minute=0, second=0, microsecond=0)
         hours = [first + HOUR * number for number in range(AHEAD // HOUR + 1)]
-        wanted = select(_row.not_before).where(_row.not_before >= _seconds(first))
+        wanted = select(_row.not_before).where(_row.not_before >= int(first.timestamp()))
         there = {row.not_before for row in await read(self._engine, wanted)}
-        new_hours = [hour for hour in hours if _seconds(hour) not in there]
+        new_hours = [hour for hour in hours if int(hour.timestamp()) not in there]
         missing = [_signed(self._keyring, sealing.KeyPair.new(), hour, hour + HOUR) for hour in new_hours]
         if missing:
             # If two publish at once, the first one's key of an hour is kept.
@@ -206,7 +204,7 @@ class SealingKeys:
 
     async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
         """The expired keys, by id; and the end offsets of the partitions noted after their expiry, None if not noted yet."""
-        wanted = select(_row.key_id, _row.ends).where(_row.not_after <= _seconds(now - MARGIN))
+        wanted = select(_row.key_id, _row.ends).where(_row.not_after <= int((now - MARGIN).timestamp()))
         return {
             row.key_id: None if row.ends is None else {int(each): end for each, end in from_json(row.ends).items()}
             for row in await read(self._engine, wanted)
@@ -244,7 +242,9 @@ async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[S
     """The public halves to seal to from now on; whether they are trusted is the caller's to check. Raises `TenancyUnavailable`."""
     public = select(_row.key_id, _row.public_key, _row.not_before, _row.not_after, _row.verify_key, _row.signature)
     keys = []
-    for row in await read(engine, public.where(_row.not_after > _seconds(now - MARGIN)).order_by(_row.not_before)):
+    for row in await read(
+        engine, public.where(_row.not_after > int((now - MARGIN).timestamp())).order_by(_row.not_before)
+    ):
         public_key, verify_key, signature = map(bytes.fromhex, (row.public_key, row.verify_key, row.signature))
         from_until = _moment(row.not_before), _moment(row.not_after)
         keys.append(SealingKey(row.key_id, public_key, *from_until, verify_key, signature))
@@ -257,17 +257,13 @@ def _signed(keyring: Keyring, pair: sealing.KeyPair, not_before: datetime, not_a
     return {
         "key_id": key.key_id,
         "public_key": key.public_key.hex(),
-        "not_before": _seconds(not_before),
-        "not_after": _seconds(not_after),
+        "not_before": int(not_before.timestamp()),
+        "not_after": int(not_after.timestamp()),
         "secret_id": wrapped.secret_id,
         "verify_key": key.verify_key.hex(),
         "signature": key.signature.hex(),
         "private_key": wrapped.content,
     }
-
-
-def _seconds(moment: datetime) -> int:
-    return int(moment.timestamp())
 
 
 def _moment(seconds: int) -> datetime:

@@ -17,7 +17,7 @@ from forwarder.store.lists.reader import Reader
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.tenancy.limits import Consumption
+from forwarder.tenancy.access import Consumption
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sql.directory import SqlUsage
 from tests.support.cases import for_each

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Double, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import open_engine
-from forwarder.tenancy.limits import EXCHANGE_SECONDS, MIN_PAUSE_SECONDS, Consumption, RateLimits
+from forwarder.tenancy.access import EXCHANGE_SECONDS, MIN_PAUSE_SECONDS, Consumption, RateLimits
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.database import key_usage
 from forwarder.tenancy.sql.directory import SqlUsage

@@ -13,8 +13,7 @@ from forwarder.notifier.webhooks import Webhooks
 from forwarder.process.clock import SystemClock
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import Deliveries
-from forwarder.tenancy.access import Access
-from forwarder.tenancy.limits import RateLimits
+from forwarder.tenancy.access import Access, RateLimits
 from forwarder.tenancy.port import ALL_SCOPES
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import SqlDirectory

@@ -50,8 +50,7 @@ from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
 from forwarder.store.tables import outbox, reservations
-from forwarder.tenancy.access import KeyUses, write_uses
-from forwarder.tenancy.limits import RateLimits, exchange_usage
+from forwarder.tenancy.access import KeyUses, RateLimits, exchange_usage, write_uses
 from forwarder.tenancy.port import RateLimit, RetentionPolicy
 from forwarder.tenancy.sql.admin import TenancyAdmin
 from forwarder.tenancy.sql.directory import SqlKeyUses, SqlUsage

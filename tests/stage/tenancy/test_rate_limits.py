@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from forwarder.tenancy.limits import (
+from forwarder.tenancy.access import (
     EXCHANGE_SECONDS,
     MIN_PAUSE_SECONDS,
     Allowance,

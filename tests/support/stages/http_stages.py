@@ -25,8 +25,7 @@ from forwarder.reservation.outcome import Cancellation, Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import StoredSubmission
-from forwarder.tenancy.access import Access
-from forwarder.tenancy.limits import RateLimits
+from forwarder.tenancy.access import Access, RateLimits
 from forwarder.tenancy.port import ALL_SCOPES, Account, ApiKey, TenancyUnavailable
 from forwarder.topics.codec import MessageSigner, decode_submission, encode_duplicate, encode_result
 from forwarder.topics.outcomes import OutcomeListener
