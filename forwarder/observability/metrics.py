@@ -112,7 +112,8 @@ CONNECTIONS_ENDED = Counter(
     "forwarder_http_connections_ended_total", "Connections of HTTP clients that a limit ended.", ["reason"]
 )
 """`reason`: refused (too many, or too many of one address), evicted (in favour of a new one), silent (sent nothing), slow_head,
-slow_body, too_large (a head, a chunk's frame or trailers), malformed (not HTTP, or no valid `Host`), tls (no handshake), unread."""
+slow_body, too_large (a head, a chunk's frame or trailers), malformed (not HTTP, or no valid `Host`), tls (no handshake came of it),
+unread (the response)."""
 LOG_LINES_DROPPED = Counter("forwarder_log_lines_dropped_total", "Log lines dropped because their reader is too slow.")
 BAD_TOKENS = Counter(
     "forwarder_bad_tokens_total", "Requests with an API key that is unknown or was revoked.", ["answer"]
