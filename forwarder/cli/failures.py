@@ -4,6 +4,7 @@ from errno import ENOSPC
 
 from forwarder.operate.output import Failed, WrongUsage
 from forwarder.operate.tenants.accounts import NotEncrypted
+from forwarder.pms.port import BadOptions
 from forwarder.process.data_dir import AlreadyRunning, NotPrivate
 from forwarder.settings import BadSettings
 from forwarder.store.database import NotReadable
@@ -37,6 +38,6 @@ def message(error: Exception) -> str:
 
 def exit_code(error: Exception) -> int | None:
     """2 for wrong usage, 1 for a failure; None for a bug."""
-    if isinstance(error, BadSettings | NotEncrypted | WrongUsage):
+    if isinstance(error, BadOptions | BadSettings | NotEncrypted | WrongUsage):
         return 2
     return 1 if isinstance(error, (*_REFUSED, *_NOT_READY, *_UNAVAILABLE)) or _of_this_machine(error) else None

@@ -1,8 +1,5 @@
-"""Shared by commands: how they run, the open deployment, signals, and parsing of operators' input: times, credentials, and
-options of accounts, given singly or in files.
-
-A command is a function, or a coroutine, whose parameters are its options. It returns what it shows: `Shown`.
-"""
+"""Shared by commands: how they run, the open deployment, signals, and parsing of operators' input. A command is a function, or a
+coroutine, whose parameters are its options. It returns what it shows: `Shown`."""
 
 import asyncio
 import inspect
@@ -46,10 +43,9 @@ def runnable(command: Callable[..., Any]) -> Callable[..., None]:
     docstrings of a command and of a group end with the help of options, `name: help` a line; an option without other details is
     a plain parameter, and a flag if it is a bool."""
     signature = inspect.signature(command)
-    groups: dict[str, Any] = {
-        n: each.annotation for n, each in signature.parameters.items() if is_dataclass(each.annotation)
-    }
-    details = {name: getattr(own.annotation, "__metadata__", [None])[0] for name, own in signature.parameters.items()}
+    annotations: dict[str, Any] = {name: each.annotation for name, each in signature.parameters.items()}
+    groups: dict[str, Any] = {name: each for name, each in annotations.items() if is_dataclass(each)}
+    details = {name: getattr(each, "__metadata__", [None])[0] for name, each in annotations.items()}
     openers = {name: each for name, each in details.items() if callable(each)}
     shows = signature.return_annotation is Shown
 
@@ -93,9 +89,8 @@ def runnable(command: Callable[..., Any]) -> Callable[..., None]:
             named[name] = named[name].replace(annotation=Annotated[annotation, Option(*flag, help=helps[name])])
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in named.values()]
     if shows:
-        parameters.append(
-            inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
-        )
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter("as_json", keyword, default=False, annotation=AsJson))
     run.__doc__ = about
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     vars(run)["__signature__"] = inspect.Signature(parameters)
@@ -104,8 +99,7 @@ def runnable(command: Callable[..., Any]) -> Callable[..., None]:
 
 def _described(of: Any, names: Collection[str]) -> tuple[str, dict[str, str]]:
     """The docstring without the help of options, and that by their names. Further lines continue it."""
-    about: list[str] = []
-    helps: dict[str, str] = {}
+    about, helps = [], dict[str, str]()
     for line in (inspect.getdoc(of) or "").splitlines():
         name, colon, words = line.partition(": ")
         if colon and name in names:
@@ -132,6 +126,7 @@ async def open_deployment(*, any_secret: bool = False, creates: bool = False) ->
 
 Deployment = Annotated[Backend, open_deployment]
 WithAnySecret = Annotated[Backend, partial(open_deployment, any_secret=True)]
+OnlyWorkspace = Annotated[str | None, Option("--workspace", help="Only this workspace's.")]
 
 
 @asynccontextmanager
@@ -153,15 +148,12 @@ def require_data(settings: Settings) -> None:
     start a second, empty deployment there."""
     database = database_of(settings)
     if isinstance(database, Path) and not database.is_file():
-        raise Failed(
-            f"no forwarder data in {database.parent.absolute()}; set FORWARDER_DATA_DIR to a deployment's directory, "
-            "or start a new one with `forwarder up`"
-        )
+        advice = "set FORWARDER_DATA_DIR to a deployment's directory, or start a new one with `forwarder up`"
+        raise Failed(f"no forwarder data in {database.parent.absolute()}; {advice}")
 
 
 async def require_known(backend: Backend, *, workspace: str | None = None, account: str | None = None) -> None:
-    """Raises `NotKnown` for a workspace or an account that there is not. For filters that match nothing: a mistyped name is not one
-    for which nothing waits."""
+    """Raises `NotKnown` for a workspace or an account that does not exist: a filter may match nothing for a mistyped name."""
     if workspace is not None:
         await backend.tenancy.policies(workspace)
     if account is not None and account.removeprefix(shadow_id("")) not in await backend.tenancy.account_workspaces():
@@ -247,8 +239,8 @@ def text_from(file: Path) -> str:
 
 
 def options_from(given: Sequence[str] | None, file: Path | None) -> dict[str, Any]:
-    """The options of the file, JSON or TOML by its name, and then each `NAME=VALUE`, whose value is JSON where it can be read as
-    such, and text otherwise. A file that ends in .yaml is a mapping. Raises `WrongUsage`."""
+    """The options of the file (TOML, JSON, or a mapping in YAML, by its name), and then each `NAME=VALUE`, whose value is JSON if
+    it can be read as such, and text otherwise. Raises `WrongUsage`."""
     options = {} if file is None else _table(file)
     for text in given or ():
         name, equals, value = text.partition("=")

@@ -1,10 +1,8 @@
-"""Erasing a guest: where a guest's data is, by e-mail address, phone number or reservation; and removing it from there. How long
-workspaces keep guests' data, which housekeeping removes then. And purging finished submissions, in small batches while the workers
-run. All of it is audited.
+"""Erasing a guest, found by e-mail address, phone number or reservation; how long workspaces keep guests' data, which housekeeping
+removes then; and purging finished submissions, in small batches while the workers run. All of it is audited.
 
 An erased submission stays as an anonymous one (`reservation.record`), recognised by its request id, keys and outcome, and is
-never booked again. Messages on topics cannot be changed: they expire with their topic's retention.
-"""
+never booked again. Messages on topics cannot be changed: they expire with their topic's retention."""
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -100,8 +98,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Guests:
-    """Finds and erases guests. `accounts` looks up the workspaces of accounts. Raises `StoreUnavailable`, `TenancyUnavailable`,
-    `LogUnavailable`."""
+    """Finds and erases guests. `accounts` looks up the workspaces of accounts. Raises the errors of the ports."""
 
     store: GuestStore
     accounts: Callable[[], Awaitable[Mapping[str, str]]]
@@ -175,7 +172,6 @@ class Guests:
         return remains
 
 
-_COLUMNS = ("requestId", "workspace", "account", "status", "deliveries", "standing")
 _ADVICE: Final = {
     ErasureState.UNFINISHED: "is not finished: settle it if it is in doubt, cancel it if it is not wanted, or wait for its "
     "outcome; then erase it",
@@ -192,8 +188,7 @@ async def erase(
     """Erase a guest: from submissions, records and webhook deliveries. Without --yes, only show where its data is.
 
     Erased submissions stay as anonymous ones, still recognised and never booked again. Unfinished ones are refused. Messages on
-    topics cannot be changed: the command shows when they expire. Safe to repeat.
-    """
+    topics cannot be changed: the command shows when they expire. Safe to repeat."""
     if [query.email, query.phone, query.request_id].count(None) != 2:  # noqa: PLR2004 - one of three is given
         raise WrongUsage("Say which guest by one of --email, --phone and --reservation.")
     if query.email is not None and "@" not in query.email:
@@ -202,8 +197,12 @@ async def erase(
         raise WrongUsage("--phone takes a full number, of at least six digits.")
     async with open_deployment() as backend:
         await require_known(backend, workspace=query.workspace_id)
-        store, accounts = GuestStore(backend.engine), backend.tenancy.account_workspaces
-        guests = Guests(store, accounts, backend.log, backend.settings.topics, backend.clock, backend.audit)
+        store, accounts, topics = (
+            GuestStore(backend.engine),
+            backend.tenancy.account_workspaces,
+            backend.settings.topics,
+        )
+        guests = Guests(store, accounts, backend.log, topics, backend.clock, backend.audit)
         with progress(await guests.store.last_id(), "Looking for the guest") as on_more:
             found = await guests.find(query, on_more)
         erased, records = await guests.erase(query, found) if yes else ((), found.records)
@@ -212,7 +211,8 @@ async def erase(
     parked = [each.request_id for each in found.parked]
     remains = [picked(each, "topic goneBy deadLetters=letters retentionDays") for each in found.remains]
     result = {"dryRun": not yes, "erased": len(erased), "submissions": rows, "parkedCancellations": parked}
-    text: list[Block] = [Table(rows, _COLUMNS)] if rows else []
+    columns = ("requestId", "workspace", "account", "status", "deliveries", "standing")
+    text: list[Block] = [Table(rows, columns)] if rows else []
     if parked:
         text.append(f"Found in the reason of a cancellation whose submission never arrived: {', '.join(parked)}.")
     ready = sum(record.standing is ErasureState.ERASABLE for record in found.records) + len(parked)
@@ -347,10 +347,10 @@ async def purge(
             with progress(count, "Deleting") as on_more:
                 deleted = await submissions.run(day, workspace, on_more)
     result = {"dryRun": not yes, "before": day.isoformat(), "workspace": workspace}
-    sentence = f"{deleted:,} submissions deleted."
-    if not yes:
-        sentence = f"{count:,} submissions would be deleted; --yes deletes." if count else "There is nothing to delete."
-    return Shown({**result, "submissions": deleted if yes else count}, sentence)
+    if yes:
+        return Shown({**result, "submissions": deleted}, f"{deleted:,} submissions deleted.")
+    would = f"{count:,} submissions would be deleted; --yes deletes." if count else "There is nothing to delete."
+    return Shown({**result, "submissions": count}, would)
 
 
 RETENTION = commands(set=set_retention, show=show_retention)

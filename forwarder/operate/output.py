@@ -1,7 +1,5 @@
-"""The one renderer of what operators see: a value becomes JSON with `--json`, and a table, lines or a sentence without.
-
-A value is a frozen dataclass, or a mapping with the names that are printed. Names are in camel case, times in ISO 8601.
-"""
+"""The one renderer of what operators see: a value becomes JSON with `--json`, and a table, lines or a sentence without. A value is
+a frozen dataclass, or a mapping with the names that are printed. Names are in camel case, times in ISO 8601."""
 
 import json
 import os
@@ -147,12 +145,12 @@ def show(*blocks: Block) -> None:
                 table = RichTable(*(Column(each, no_wrap=True) for each in columns), box=None, pad_edge=False)
                 for cell in cells:
                     table.add_row(*map(printable, cell))
-                _unbounded().print(table)
+                console(wide=True).print(table)
 
 
 def _text(value: Any) -> str:
     if value is None or isinstance(value, bool):
-        return {None: "", True: "yes", False: "no"}[value]
+        return "" if value is None else "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -209,11 +207,8 @@ def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
         yield lambda more: shown.advance(task, more)
 
 
-def console() -> Console:
-    """Standard output; no colour and no wrapping unless it is a terminal."""
-    return Console(markup=False, emoji=False) if sys.stdout.isatty() else _unbounded()
-
-
-def _unbounded() -> Console:
-    # People copy these values: a terminal wraps them instead of truncating.
-    return Console(markup=False, emoji=False, soft_wrap=True, width=1000)
+def console(*, wide: bool = False) -> Console:
+    """Standard output. `wide`, and unless it is a terminal, it does not wrap or truncate: people copy these values."""
+    if wide or not sys.stdout.isatty():
+        return Console(markup=False, emoji=False, soft_wrap=True, width=1000)
+    return Console(markup=False, emoji=False)

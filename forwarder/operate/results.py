@@ -5,8 +5,7 @@ to a program that is being written, as a webhook would get them.
 have an API key, from polling the public API, which works from any machine. They are signed with a secret that lasts as long as
 the command. Polling sees states, not every step: of two changes between two polls it reports only the later one. An event's id
 ends with the time of the change in milliseconds, where a webhook's ends with the revision: a later event of a submission has the
-higher number. The API is read with the standard library, blocking in a thread, because it is asked at most once a second.
-"""
+higher number. The API is read with the standard library, blocking in a thread, because it is asked at most once a second."""
 
 import asyncio
 import json
@@ -38,6 +37,7 @@ from forwarder.webhooks.port import EndpointResponse, Sender, key_of, new_secret
 from forwarder.webhooks.sender import HttpSender
 
 T = TypeVar("T")
+Events = AsyncGenerator[Sequence[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,7 @@ class EventFilter:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Which part of a topic to read: from its beginning, from the time `since`, or from its end; and whether to `follow` new
-    records."""
+    """What to read of a topic: from its beginning, from the time `since`, or from its end; whether to `follow` new records."""
 
     beginning: bool = False
     since: datetime | None = None
@@ -248,7 +247,7 @@ class Changes:
     _known: dict[str, str] = field(default_factory=dict, init=False)
     """The last known time of change of each submission that a poll may find again."""
 
-    async def events(self, read_range: ReadRange) -> AsyncGenerator[Sequence[Event], None]:
+    async def events(self, read_range: ReadRange) -> Events:
         """Yields each event once, from the start of `read_range`, in the order of the changes; never ends. Reports an outage on
         standard error and retries. Raises `Failed` where the API refuses."""
         began, since = self.clock.now(), read_range.since
@@ -367,9 +366,7 @@ def _require_address(option: str, url: str, example: str) -> None:
         raise WrongUsage(f"{option} takes a full URL, such as {example}.")
 
 
-async def _published(
-    log: Log, topic: str, read_range: ReadRange, clock: Clock
-) -> AsyncGenerator[Sequence[Event], None]:
+async def _published(log: Log, topic: str, read_range: ReadRange, clock: Clock) -> Events:
     """The events on the topic; reports records that it cannot decode on standard error."""
     async with aclosing(follow(log, topic, read_range, clock)) as batches:
         async for batch in batches:
@@ -377,9 +374,7 @@ async def _published(
             yield [*decoded(outcomes, decode_event)]
 
 
-async def _forward(
-    events: AsyncGenerator[Sequence[Event], None], wanted: EventFilter, url: str, secret: str | None, clock: Clock
-) -> None:
+async def _forward(events: Events, wanted: EventFilter, url: str, secret: str | None, clock: Clock) -> None:
     """Posts each wanted event once, in order, and prints the result, until there are no more, or a signal arrives. Signs with a new
     secret unless one is given. No event is missed after the line that says so."""
     key = secret or new_secret()

@@ -1,7 +1,5 @@
-"""Scans all stored data for what must not be there: card numbers and security codes, or known values.
-
-Reports where a hit is, never its value. Holds one batch in memory at a time.
-"""
+"""Scans all stored data for what must not be there: card numbers and security codes, or known values. Reports where a hit is, never
+its value."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -22,9 +20,6 @@ from forwarder.topics.port import ConsumedMessage, read_to_end
 
 MAX_HITS_LISTED: Final = 1_000
 """Per place. Further hits are only counted."""
-
-_CHUNK: Final = 1024 * 1024
-_OVERLAP: Final = 1024  # longer than any value that is searched for
 
 Look = Callable[[str], Collection[str]]
 """Finds kinds of sensitive data in a text."""
@@ -85,11 +80,12 @@ def scan_file(path: Path, look: Look, progress: Scanned) -> None:
     """Scans a file of any type as text, line by line. Raises `OSError`."""
     with path.open("rb") as file:
         before, number = b"", 1
-        while line := file.readline(_CHUNK):
+        while line := file.readline(1024 * 1024):
             progress.add([StoredText("", f"line {number}", (before + line).decode("utf-8", "replace"))], look)
-            # Long lines are read in chunks that overlap, so a value across the end of one chunk is whole in the next.
+            # Long lines are read in chunks that overlap by more than any value that is searched for, so a value across the end
+            # of one chunk is whole in the next.
             ended = line.endswith(b"\n")
-            number, before = number + ended, b"" if ended else line[-_OVERLAP:]
+            number, before = number + ended, b"" if ended else line[-1024:]
             progress.bytes -= len(before)
     progress.complete = True
 

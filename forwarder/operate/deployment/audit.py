@@ -9,9 +9,6 @@ from forwarder.operate.command import commands, moment_if_given, open_deployment
 from forwarder.operate.output import Shown, Table, picked
 from forwarder.store.audit import AuditEntry, AuditFilter
 
-_COLUMNS = ("number", "at", "who", "from", "action", "workspace", "target", "result", "reason", "details")
-_FIELDS = "number at who=actor kind=actor_kind from=origin action workspace=workspace_id target result reason"
-
 
 def details_of(entry: AuditEntry) -> str:
     """The entry's details in one line, such as `kind: generic, changed: deadline_seconds 60 → 90`."""
@@ -54,14 +51,16 @@ async def list_entries(
             await require_known(backend, workspace=workspace)
         keys = await backend.tenancy.keys() if any(each.actor_kind == "key" for each in found) else ()
     names = {each.key.id: each.key.name for each in keys}
+    fields = "number at who=actor kind=actor_kind from=origin action workspace=workspace_id target result reason"
+    columns = ("number", "at", "who", "from", "action", "workspace", "target", "result", "reason", "details")
     rows, shown = [], []
     for entry in found[:limit]:
-        about, name = picked(entry, _FIELDS), names.get(entry.actor)
+        about, name = picked(entry, fields), names.get(entry.actor)
         rows.append(about | {"keyName": name, "details": from_json(entry.details)})
-        who = f"{entry.actor} ({name})" if name else entry.actor
-        shown.append(about | {"who": who, "details": details_of(entry)})
+        named = f"{entry.actor} ({name})" if name else entry.actor
+        shown.append(about | {"who": named, "details": details_of(entry)})
     more = [f"There is more: --before {found[limit - 1].number} shows the next page."] if len(found) > limit else []
-    return Shown(rows, Table(shown, _COLUMNS), more)
+    return Shown(rows, Table(shown, columns), more)
 
 
 COMMANDS = commands(list=list_entries)

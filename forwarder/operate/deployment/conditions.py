@@ -1,8 +1,5 @@
-"""The conditions that operators act on: the list in conditions.toml, and how each is seen in a snapshot of the deployment.
-
-`forwarder status` and the console's overview show `findings_of` a snapshot. The Prometheus rules and docs/operations/alerts.md are
-made from the same list.
-"""
+"""The conditions that operators act on: the list in conditions.toml, and how each is seen in a snapshot of the deployment, for
+`forwarder status` and the console's overview. The Prometheus rules and docs/operations/alerts.md are made from the same list."""
 
 import shlex
 import tomllib
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
 
 LATE: Final = timedelta(minutes=1)
 """Lag, or a due and untouched row, older than this is reported."""
-OLD: Final = timedelta(minutes=30)
-"""A submission that is pending for longer is reported."""
 _EVERYTHING: Final = "up"  # the role of a process with all stages
 _MAX_ACCOUNTS_NAMED: Final = 5
 
@@ -272,7 +267,7 @@ def _accounts(status: "DeploymentStatus") -> _Seen:
             flight = throttled and f", with {throttled.in_flight:,} of {throttled.limit:,} pushes under way"
             at_work = f"{workers} workers run{flight or ''}" if workers else "no worker runs"
             yield "DueUnclaimed", {**values, "due": work.due, "age": span(now - work.oldest_due_at), "workers": at_work}
-        if work.oldest_pending_at is not None and now - work.oldest_pending_at > OLD:
+        if work.oldest_pending_at is not None and now - work.oldest_pending_at > timedelta(minutes=30):
             yield "OldestPending", {**values, "age": span(now - work.oldest_pending_at)}
 
 

@@ -227,8 +227,7 @@ async def open_doctor(settings: Settings) -> AsyncIterator[Checked]:
 async def doctor() -> Shown:
     """Check how the deployment is set up: settings, log, topics, store, clock, secret, keys and simulator, and say what to do.
 
-    Read-only. Exit code 1 if a step fails. `forwarder status` shows how the deployment is doing.
-    """
+    Read-only. Exit code 1 if a step fails. `forwarder status` shows how the deployment is doing."""
     async with open_doctor(settings_and_logging("error")) as parts:
         steps = await examine(parts)
     rows: list[tuple[str, str, str]] = []

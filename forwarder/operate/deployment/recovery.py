@@ -234,8 +234,7 @@ class Recovery:
             raise LeasesInForce("This recovery was stopped for so long that its lease ran out. Run it again.")
 
     async def _hold_pending(self) -> None:
-        """Claims every row with work left, whenever it is due, and marks it as pushing: takeover then counts it as possibly
-        sent."""
+        """Claims every row with work left and marks it as pushing: takeover then counts it as possibly sent."""
         await self._renew()
         recorder, partitions = self.recorder, range(1000)
         for account_id in await recorder.accounts_due(partitions, now=_ENDLESS):
@@ -313,21 +312,14 @@ class Recovery:
         return self._terms[account_id]
 
 
-def _counted(
-    since: datetime | None, counts: Mapping[str, int], behind: int, possibly_sent: int, replayed: int
-) -> Recovered:
+def _counted(since: datetime | None, counts: Mapping[str, int], behind: int, sent: int, replayed: int) -> Recovered:
     missing, cancellations, known = counts["missing"], counts["cancellations"], counts["known"]
-    without_request = counts["outcomes"] - behind
-    return Recovered(since, missing, behind, possibly_sent, cancellations, known, without_request, replayed)
+    return Recovered(since, missing, behind, sent, cancellations, known, counts["outcomes"] - behind, replayed)
 
 
 async def _left_out(submitted: Submitted, error: Exception | Fault) -> None:
-    request_id, partition, offset = (
-        submitted.submission.request_id,
-        submitted.message.partition,
-        submitted.message.offset,
-    )
-    _log.error("recovery.left_out", request_id=request_id, partition=partition, offset=offset, error=str(error))
+    place, of = submitted.message, submitted.submission.request_id
+    _log.error("recovery.left_out", request_id=of, partition=place.partition, offset=place.offset, error=str(error))
 
 
 # --- the command ---

@@ -25,15 +25,6 @@ class StillNeeded(Failed):
 
 
 @dataclass(frozen=True, slots=True)
-class SecretStatus:
-    """A secret, whether this process has it, and how much is sealed to it."""
-
-    known: sealing.KnownSecret
-    held: bool
-    sealed: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
 class Secrets:
     """Secret operations. `held`: this process's secrets, the current one first. Every method may raise `TenancyUnavailable`, and
     `UnknownSecret` if `held` does not match the deployment's registry."""
@@ -42,16 +33,16 @@ class Secrets:
     sealed: Sequence["Sealed"]
     held: Sequence[sealing.Secret]
 
-    async def status(self) -> Sequence[SecretStatus]:
+    async def status(self) -> Sequence[tuple[sealing.KnownSecret, Mapping[str, int]]]:
+        """Each secret, and how much is sealed to it."""
         counts: dict[str, Counter[str]] = {}
         for each in self.sealed:
             counts |= await each.counts()
-        held, found = {secret.id for secret in self.held}, []
+        found = []
         for known in await self.registry.known():
             keys = known.keys
             ids = (keys.secret_id, sealing.key_id_of(keys.accounts_key), sealing.key_id_of(keys.webhooks_key))
-            sealed = {name: sum(count[key_id] for key_id in ids) for name, count in counts.items()}
-            found.append(SecretStatus(known, known.id in held, sealed))
+            found.append((known, {name: sum(count[key_id] for key_id in ids) for name, count in counts.items()}))
         return found
 
     async def add(self) -> bool:
@@ -88,11 +79,11 @@ class Secrets:
 
     async def retire(self, secret_id: str) -> None:
         """Retires the secret. Raises `StillNeeded`, `NotKnown`."""
-        for each in [each for each in await self.status() if each.known.id == secret_id]:
-            if each.known.state is sealing.SecretState.ACTIVE:
+        for known, sealed in [each for each in await self.status() if each[0].id == secret_id]:
+            if known.state is sealing.SecretState.ACTIVE:
                 advice = "activate another first, `forwarder secret rotate`"
                 raise StillNeeded(f"The secret {secret_id} is the active one: {advice}.")
-            if needs := ", ".join(f"{count} {name}" for name, count in each.sealed.items() if count):
+            if needs := ", ".join(f"{count} {name}" for name, count in sealed.items() if count):
                 advice = "`forwarder secret reseal` moves them"
                 raise StillNeeded(f"Still sealed to the secret {secret_id}: {needs}. {advice}.")
         await self.registry.retire(secret_id)
@@ -140,14 +131,14 @@ async def status(backend: WithAnySecret, notifier_key: bool = False) -> Shown:
     """Show the secrets that this deployment knows, and how much is sealed to each.
 
     notifier_key: Print the notifier's keys alone, one a line: keep them secret."""
-    rows = []
+    rows, held = [], required_secrets(backend.settings)
     if notifier_key:
-        keys = [secret.webhooks.private_key.hex() for secret in required_secrets(backend.settings)]
+        keys = [secret.webhooks.private_key.hex() for secret in held]
         return Shown({"notifierKeys": keys}, "\n".join(keys))
-    for each in await _secrets(backend).status():
-        about = picked(each, "id=known.id state=known.state givenHere=held createdAt=known.created_at")
-        about |= picked(each.known, "activatedAt") | {"verifyKey": each.known.keys.verify_key.hex()}
-        rows.append(about | {"sealed": dict(each.sealed)})
+    for known, sealed in await _secrets(backend).status():
+        about = {**picked(known, "id state"), "givenHere": known.id in {secret.id for secret in held}}
+        about |= picked(known, "createdAt activatedAt") | {"verifyKey": known.keys.verify_key.hex()}
+        rows.append(about | {"sealed": dict(sealed)})
     shown = [{**row, "sealed": ", ".join(f"{n} {name}" for name, n in row["sealed"].items() if n)} for row in rows]
     return Shown(rows, Table(shown, ("id", "state", "givenHere", "activatedAt", "verifyKey", "sealed")))
 

@@ -181,8 +181,7 @@ def groups_of(settings: Settings) -> Sequence[Group]:
 
 @asynccontextmanager
 async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
-    """The reader of this deployment's status. Creates nothing: raises `Failed` if an embedded deployment's directory has no
-    data."""
+    """The reader of this deployment's status. Creates nothing: raises `Failed` as `require_data`."""
     require_data(settings)
     engine = open_engine(database_of(settings), pool_size=2)
     try:
@@ -218,8 +217,7 @@ async def status(
 ) -> None:
     """Show the deployment's state: problems first, most urgent first, each with the command that fixes it.
 
-    Then its log and its store. Exit code 1 if there is a problem. If Kafka or PostgreSQL is unreachable, shows the rest.
-    """
+    Then its log and its store. Exit code 1 if there is a problem. If Kafka or PostgreSQL is unreachable, shows the rest."""
     terminal = not as_json and sys.stdout.isatty()
 
     def page(found: DeploymentStatus) -> Lines:

@@ -1,5 +1,4 @@
-"""Throughput, computed from the log: messages per minute from their timestamps, and the latest outcomes. Stores nothing, and reads
-only on request."""
+"""Throughput, read from the log on request: messages per minute by their timestamps, and the latest outcomes."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -127,8 +126,7 @@ class PmsState:
 
     `left_alone`: at how many of `workers` its breaker is not closed, or its PMS asked for a pause; `reason`: why. `wait_seconds`:
     until the first of them asks it again, None where one is asking. `in_flight` pushes, of `limit` at the moment and `allowed`, are
-    sums: each worker counts by itself. `requests_left` of `requests_burst`: of the rate that they share; None without a limit.
-    """
+    sums: each worker counts by itself. `requests_left` of `requests_burst`: of the rate that they share; None without a limit."""
 
     workers: int
     left_alone: int

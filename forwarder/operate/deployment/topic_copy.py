@@ -2,8 +2,7 @@
 millions, more than memory holds.
 
 The file is SQLite's and has no name: no other process can open it, and it is gone when this one ends, however it ends. It takes
-about as much room as the topics take for that time, in the directory that the environment variable TMPDIR names.
-"""
+about as much room as the topics take for that time, in the directory that the environment variable TMPDIR names."""
 
 # ruff: noqa: S608 - statements are put together from constants
 
@@ -32,8 +31,7 @@ _SCHEMA: Final = f"""
     CREATE TABLE outcomes ({_MESSAGE}, request_id, revision, lacking);
     CREATE INDEX requests_ordered ON requests (timestamp_ms, partition, place);
     CREATE INDEX requests_by_id ON requests (request_id);
-    CREATE INDEX outcomes_by_id ON outcomes (request_id);
-"""
+    CREATE INDEX outcomes_by_id ON outcomes (request_id);"""
 """`place`: the offset. `cancels`: a request to cancel. `revision`: that of an outcome, or of the failure that a replayed dead
 letter repairs. `lacking`: the store lacks it."""
 _UNMADE: Final = {Status.REJECTED, Status.FAILED, Status.CANCELLED}
@@ -116,11 +114,9 @@ class TopicCopy:
             self._file.executemany("UPDATE requests SET lacking = 1 WHERE rowid = ?", unknown)
 
     def to_restore(self) -> Iterator[Sequence[Submitted]]:
-        """The submissions that the store lacks, each once, as it was first; and the last replay of each submission.
-
-        Each batch is of one of these two. One with an outcome or a cancellation ends a batch before the next with its content:
-        these must be stored, and its content known, when that one is compared with it. So does a failed outcome.
-        """
+        """The submissions that the store lacks, each once, as it was first; and the last replay of each submission. Each batch is
+        of one of these two. One with an outcome or a cancellation ends a batch before the next with its content: these must be
+        stored, and its content known, when that one is compared with it. So does a failed outcome."""
         batch: list[Submitted] = []
         decided: set[str] = set()
         for each in self._submitted(f"({_IS_MISSING}) OR ({_IS_REPLAY})"):

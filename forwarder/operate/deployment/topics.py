@@ -129,8 +129,7 @@ async def grow(
 
     First stop the ingresses, let the workers read all messages, and stop them, because messages of a property then go to another
     partition: it refuses until that is done. Reservations may wait, and are moved to their new partition. Afterwards set
-    FORWARDER_PARTITIONS for all processes, start the workers, then the ingresses.
-    """
+    FORWARDER_PARTITIONS for all processes, start the workers, then the ingresses."""
     async with open_deployment() as backend:
         topics, moved = backend.settings.topics, 0
         if isinstance(backend.settings.backend, Embedded):

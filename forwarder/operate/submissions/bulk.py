@@ -236,8 +236,7 @@ async def retry(request_ids: RequestIds = None, *, filters: Filters, consent: Co
     """Make submissions that wait for their next try due now: pushes, look-ups, and cancellations in the PMS.
 
     Paused accounts, rate limits and breakers still apply, and a push that may have reached its PMS still waits first. Submissions
-    that match the filters but wait for nothing are skipped. Exit code 1 if one that you named cannot be tried.
-    """
+    that match the filters but wait for nothing are skipped. Exit code 1 if one that you named cannot be tried."""
     query = filters.query()
     async with open_deployment() as backend:
         found, unknown = await selected(backend, request_ids or [], query)
@@ -335,8 +334,7 @@ async def cancel(
     """Cancel submissions: pending ones are not sent, confirmed ones are cancelled in their PMS. Asking twice cancels once.
 
     Submissions that match the filters but were rejected or failed are skipped. Exit code 1 if another one cannot be cancelled, or
-    one that you named.
-    """
+    one that you named."""
     if why is not None and (len(why) > MAX_REASON or "\0" in why):
         raise WrongUsage(f"--reason has at most {MAX_REASON:,} characters, and not the character U+0000.")
     query = filters.query()

@@ -2,6 +2,7 @@
 compares them with the store. Shows of a card only that there was one: `gone`."""
 
 import json
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -30,8 +31,7 @@ class LetterState(StrEnum):
     store. SUPERSEDED: a later duplicate has, or may get, a reservation: a replay would book twice. ERASED: the guest's data was.
     CARD_GONE: a replay fails again, unless the account sends no cards to its PMS. UNDECODABLE: a replay is set aside again, unless
     it can be decoded now. FORGED: without a valid signature. TOO_LARGE: it was cut to fit, and its headers give the place of the
-    whole message; or the log would refuse it.
-    """
+    whole message; or the log would refuse it."""
 
     OPEN = "open"
     REPLAYED = "replayed"
@@ -48,8 +48,7 @@ class Letter:
     """A letter without its value. `id` is that of the failure's event, or `partition:offset` of the message that could not be read.
 
     `place`: partition and offset. `account` and `request_id` are empty if unknown. `whole`: the log would take it back unchanged.
-    `had_card`: its submission had a card, since destroyed. `superseded_by`: the request id of the one sent in its place.
-    """
+    `had_card`: its submission had a card, since destroyed. `superseded_by`: the request id of the one sent in its place."""
 
     id: str
     place: tuple[int, int]
@@ -71,8 +70,7 @@ Found = Sequence[tuple[Letter, LetterState]]
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Selects letters as far as given: by their ids, account, failure class, and when they were set aside: at or after `since`, and
-    before `until`."""
+    """Selects letters by what is given; `since` (inclusive) and `until` (exclusive) are of when they were set aside."""
 
     ids: Collection[str] = ()
     account: str | None = None
@@ -81,13 +79,10 @@ class LetterFilter:
     until: datetime | None = None
 
     def includes(self, letter: Letter) -> bool:
-        return (
-            (not self.ids or letter.id in self.ids)
-            and self.account in {None, letter.account}
-            and self.failure_class in {None, letter.failure_class}
-            and (self.since is None or letter.set_aside_at >= self.since)
-            and (self.until is None or letter.set_aside_at < self.until)
-        )
+        within = (self.since or letter.set_aside_at) <= letter.set_aside_at
+        within = within and (self.until is None or letter.set_aside_at < self.until)
+        named = self.account in {None, letter.account} and self.failure_class in {None, letter.failure_class}
+        return within and named and (not self.ids or letter.id in self.ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +175,10 @@ def row(letter: Letter, state: LetterState) -> dict[str, Any]:
 
 def headers_of(message: Message) -> dict[str, str]:
     """The headers as text; repeated names are joined by commas, as in HTTP."""
-    headers: dict[str, str] = {}
+    headers: defaultdict[str, list[str]] = defaultdict(list)
     for name, value in message.headers:
-        text = value.decode("utf-8", "backslashreplace")
-        headers[name] = f"{headers[name]}, {text}" if name in headers else text
-    return headers
+        headers[name].append(value.decode("utf-8", "backslashreplace"))
+    return {name: ", ".join(values) for name, values in headers.items()}
 
 
 def value_of(letter: Letter, message: Message) -> dict[str, Any] | None:
@@ -242,8 +236,7 @@ async def list_letters(
     open: its submission is still FAILED because of it. superseded: a later duplicate replaced it, and it cannot be replayed.
     erased: its guest's data was erased, and it cannot be replayed. undecodable: it holds no readable submission. forged: no
     ingress wrote it, and it cannot be replayed. too_large: it cannot be replayed; its headers say where the message is. With
-    --all also replayed: it was replayed, or its submission is gone.
-    """
+    --all also replayed: it was replayed, or its submission is gone."""
     wanted = filters.wanted()
     async with open_deployment() as backend:
         found = await letters_of(backend).find(wanted)
@@ -286,8 +279,7 @@ async def acknowledge(
 ) -> Shown:
     """Acknowledge messages that workers set aside, once you know where they came from: status and alert end.
 
-    The dead letters stay. Further messages of the class are reported again.
-    """
+    The dead letters stay. Further messages of the class are reported again."""
     if failure_class not in SET_ASIDE:
         raise WrongUsage(f"Messages are set aside as {', '.join(SET_ASIDE)}; {failure_class!r} is none of these.")
     async with open_deployment() as backend, backend.audit.operation("dead_letters.acknowledge", target=failure_class):

@@ -67,8 +67,7 @@ class LookedUp:
 
 
 async def look_up_in_pms(backend: Backend, request_id: str) -> LookedUp | None:
-    """The PMS's reservation under the reference of that submission; None if there is no such submission. Raises
-    `StoreUnavailable`, `TenancyUnavailable`."""
+    """What the PMS has under the reference of that submission; None if there is none. Raises the errors of the store."""
     asked = await backend.overview.asked_for(request_id)
     if asked is None:
         return None
@@ -106,8 +105,7 @@ async def _ask(backend: Backend, opened: PmsDirectory, account: Account, asked: 
 async def look_up(backend: Deployment, request_id: RequestId) -> Shown:
     """Ask the PMS whether it has the reservation, by our reference. Nothing is changed, here or there.
 
-    Use it before you settle a submission of a PMS that workers cannot search. Exit code 1 if the PMS gives no answer.
-    """
+    Use it before you settle a submission of a PMS that workers cannot search. Exit code 1 if the PMS gives no answer."""
     found = await look_up_in_pms(backend, request_id)
     if found is None:
         raise not_found(request_id)
@@ -149,13 +147,6 @@ async def cancel_double(
         stays = f"It is confirmed as {made}, which stays; {pms_reservation_id} is to be cancelled."
         say(f"{asked.request_id}, account {asked.account_id}: {stay}. {stays}")
     agreed(f"Cancel {pms_reservation_id} in the PMS?", yes=yes)
-    await _cancel_in_pms(backend, asked, pms_reservation_id)
-    result = {"requestId": request_id, "cancelled": pms_reservation_id}
-    Shown(result, f"{pms_reservation_id} is cancelled in the PMS.").show(as_json=as_json)
-
-
-async def _cancel_in_pms(backend: Backend, asked: AskedFor, pms_reservation_id: str) -> None:
-    """Cancels that double in the PMS that the submission was pushed to. Raises `NotCancelled`."""
     if pms_reservation_id not in asked.doubles:
         known = ", ".join(asked.doubles)
         raise NotCancelled(f"{pms_reservation_id} is not a double of {asked.request_id}; its doubles: {known}.")
@@ -182,6 +173,8 @@ async def _cancel_in_pms(backend: Backend, asked: AskedFor, pms_reservation_id: 
                 raise NotCancelled(f"The PMS did not cancel it ({outcome.reason}): {outcome.detail}")
             left = [one for one in asked.doubles if one != pms_reservation_id]
             await Repairs(backend.engine).undoubled(asked.request_id, left)
+    result = {"requestId": request_id, "cancelled": pms_reservation_id}
+    Shown(result, f"{pms_reservation_id} is cancelled in the PMS.").show(as_json=as_json)
 
 
 DOUBLES = commands(list=list_doubles, cancel=cancel_double)

@@ -1,5 +1,4 @@
-"""`forwarder dead-letters replay`: selects dead letters and publishes them on the requests topic again, at a limited rate, until
-interrupted."""
+"""`forwarder dead-letters replay`: publishes selected dead letters on the requests topic again, at a limited rate."""
 
 import asyncio
 from collections import Counter
@@ -59,8 +58,7 @@ class Replay:
     async def run_audited(
         self, audit: Audit, plan: ReplayPlan, letters: AsyncIterable[Sequence[Message]], on_published: OnDone
     ) -> None:
-        """`run` for the letters of `plan`, audited: the trail has the selection before, and the number of replayed letters
-        after."""
+        """`run` for the letters of `plan`; the audit trail has the selection before, and how many were replayed after."""
         ids = [letter.id for letter, _ in plan.chosen]
         async with audit.request("dead_letters.replay", selected=len(ids), letters=ids[:50]) as operation:
             try:
@@ -70,8 +68,7 @@ class Replay:
             await audit.note(operation, AuditResult.DONE)
 
     async def run(self, letters: AsyncIterable[Sequence[Message]], on_published: OnDone) -> None:
-        """Publishes `letters` in order. Raises `LogUnavailable`, `MessageTooLarge`: then some of the last few may have been
-        published."""
+        """Publishes `letters` in order. Raises `LogUnavailable`, `MessageTooLarge`: some of the last few may be published then."""
         # Ten times a second; letters of one step are published together.
         at_once, due_at = max(1, int(self.rate / 10)), self.clock.monotonic()
         async for some in letters:
@@ -170,7 +167,7 @@ def _passed_over(plan: ReplayPlan) -> str:
         LetterState.FORGED: "forged: workers would set them aside again",
         LetterState.TOO_LARGE: "too large to be put back",
     }
-    counts = [f"{plan.passed_over[each]} {words}" for each, words in said.items() if plan.passed_over[each]]
+    counts = [f"{count} {words}" for each, words in said.items() if (count := plan.passed_over[each])]
     return f" Passed over: {'; '.join(counts)}." if counts else ""
 
 

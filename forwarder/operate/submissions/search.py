@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic_core import from_json
 from typer import Argument, Option
@@ -20,11 +20,6 @@ from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus
 from forwarder.store.delivery_queue import Deliveries
 from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.port import StoredSubmission, SubmissionQuery, SubmissionSummary
-
-_FIELDS: Final = (
-    "id=record_id requestId workspace=workspace_id account=account_id status propertyId arrival departure attempts acceptedAt "
-    "dueAt deadlineAt reason problem=problem_code pmsReservationId apiKeyId"
-)
 
 RequestId = Annotated[str, Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
 
@@ -131,7 +126,11 @@ def status_after(request_id: str, status: Status, following: str) -> Shown:
 def row(summary: SubmissionSummary) -> dict[str, Any]:
     """A submission in a list."""
     dead_letter = f"{summary.request_id}.{summary.revision}" if summary.status is Status.FAILED else None
-    return picked(summary, _FIELDS) | {"deadLetter": dead_letter}
+    about = (
+        "id=record_id requestId workspace=workspace_id account=account_id status propertyId arrival departure attempts "
+        "acceptedAt dueAt deadlineAt reason problem=problem_code pmsReservationId apiKeyId"
+    )
+    return picked(summary, about) | {"deadLetter": dead_letter}
 
 
 # --- the history of one ---
@@ -201,8 +200,7 @@ class History:
 
 
 async def history_of(request_id: str, overview: Overview, deliveries: Deliveries) -> History | None:
-    """The submission with that request id, or the one that it is a duplicate of; None if it was not ingested. Raises
-    `StoreUnavailable`."""
+    """Of the submission with that request id, or the one that it duplicates; None if it was not ingested."""
     if (found := await overview.find(request_id)) is None:
         return None
     unpublished = await overview.unpublished(found[0].id)
@@ -224,8 +222,7 @@ async def list_submissions(
     """Search submissions of any status, newest first; also REJECTED and FAILED ones, which callers' lists leave out.
 
     Filters are combined with AND. Filters other than account, status, property, PMS id and transaction scan the matching
-    submissions, and can be slow.
-    """
+    submissions, and can be slow."""
     query = filters.query()
     async with open_deployment() as backend:
         search = SubmissionSearch(backend.overview, backend.request_ids)

@@ -42,9 +42,7 @@ class Repair:
     """Settles what no look-up can. Each call changes everything or nothing, and raises `NotInDoubt` or `StoreUnavailable`. `by` and
     `note`: who checked the PMS, and a note for the audit trail, where card numbers are masked.
 
-    The same transaction puts the result event in the outbox; a worker publishes it. The decision is listed among the attempts, as
-    `settle`.
-    """
+    The same transaction puts the result event in the outbox; a worker publishes it. The attempts list the decision as `settle`."""
 
     def __init__(self, repairs: Repairs, clock: Clock, audit: Audit, *, by: str = "", note: str = "") -> None:
         self._repairs, self._clock, self._audit = repairs, clock, audit
@@ -135,12 +133,10 @@ class Settlement(BaseModel):
 
     @model_validator(mode="after")
     def _has_what_its_decision_needs(self) -> "Settlement":
-        for decision, name, given in (
-            (Decision.CONFIRMED, "pmsReservationId", self.pms_reservation_id),
-            (Decision.REJECTED, "reason", self.reason),
-        ):
-            if self.decision is decision and given is None:
-                raise ValueError(f"a decision {decision.value} needs {name}")
+        if self.decision is Decision.CONFIRMED and self.pms_reservation_id is None:
+            raise ValueError("a decision confirmed needs pmsReservationId")
+        if self.decision is Decision.REJECTED and self.reason is None:
+            raise ValueError("a decision rejected needs reason")
         return self
 
 
@@ -152,8 +148,7 @@ class LineFault(NamedTuple):
 
 
 def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFault]]:
-    """The settlements, and the errors of lines that cannot be read. JSON if the first character is a brace. Naming a submission
-    again is an error of the later line."""
+    """The settlements, and the errors of lines, such as naming a submission again. JSON if the first character is a brace."""
     settlements: dict[str, tuple[int, Settlement]] = {}
     faults: list[LineFault] = []
     for number, values in _json_lines(text) if text.lstrip().startswith("{") else _csv_lines(text):
@@ -207,8 +202,7 @@ class Settlements:
         chosen, settled, refused = [], [], {}
         known = await self._summaries([each.request_id for each in settlements])
         for each in settlements:
-            summary = known.get(each.request_id)
-            if summary is None:
+            if (summary := known.get(each.request_id)) is None:
                 refused[each.request_id] = "unknown submission"
             elif summary.status is Status.IN_DOUBT:
                 chosen.append(each)

@@ -13,18 +13,12 @@ from typing import Annotated, Any, cast
 from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.pms_catalog import base_url_of_kind, pms_kinds
-from forwarder.operate.command import (
-    Deployment,
-    commands,
-    credential_from,
-    open_deployment,
-    options_from,
-    require_known,
-    text_from,
-)
+from forwarder.assembly.pms_catalog import base_url_of_kind
+from forwarder.operate import command
+from forwarder.operate.command import Deployment, OnlyWorkspace, commands, open_deployment, require_known
 from forwarder.operate.output import Grid, Shown, WrongUsage, listed, of_one, picked
 from forwarder.operate.tenants import accounts
+from forwarder.operate.tenants.adapters import require_kind
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.reservation.submission import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS, SHADOW_MARK
 from forwarder.store.deployment import BacklogReader
@@ -35,12 +29,12 @@ _FIELDS = (
     "id workspace=workspace_id kind baseUrl concurrency ratePerSecond deadlineSeconds duplicateWindowSeconds settlesSeconds "
     "similar paused options skippedChecks"
 )
-MAX_DEADLINE_SECONDS = 366 * 24 * 60 * 60
-"""A moment that is this far away can be stored by every database and language."""
 _Id = Annotated[str, Argument(metavar="ID", help="The account's identifier.")]
 _CONCURRENCY = Option(min=1, max=10_000)
 _RATE = Option(metavar="N")
-_DEADLINE = Option(min=1, max=MAX_DEADLINE_SECONDS, metavar="SECONDS")
+_DEADLINE = Option(
+    min=1, max=31_622_400, metavar="SECONDS"
+)  # 366 days: databases and languages can store such a moment
 _DUPLICATE_WINDOW = Option(min=0, max=MAX_WINDOW_SECONDS, metavar="SECONDS")
 _SIMILAR = Option(metavar="|".join(SIMILAR))
 _SKIP_CHECKS = Option(metavar="NAMES")
@@ -90,7 +84,7 @@ class _Terms:
         if (self.certificate_file is None) != (self.key_file is None):
             raise WrongUsage("A client certificate needs both --certificate-file and --key-file.")
         files = (self.ca_file, self.certificate_file, self.key_file)
-        return ClientTls(*(None if file is None else text_from(file) for file in files))
+        return ClientTls(*(None if file is None else command.text_from(file) for file in files))
 
     def settings(self) -> accounts.AccountSettings:
         """The other terms. Raises `WrongUsage`."""
@@ -135,20 +129,16 @@ async def add(
     account_id: Annotated[str | None, Option("--id", help="Its identifier: the integrationAccountId header.")] = None,
 ) -> Shown:
     """Add an integration account."""
-    if kind not in pms_kinds():
-        raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
+    require_kind(kind)
     new_id = f"acc_{secrets.token_hex(6)}" if account_id is None else account_id
     if not re.fullmatch(r"(?![ -])[ -~]{0,199}[!-~]", new_id) or SHADOW_MARK in new_id or "," in new_id:
         form = f"1 to 200 printable ASCII characters, as callers send it in a header, without {SHADOW_MARK} and commas"
         ends = "it begins with neither a hyphen nor a space, and ends with no space"
         raise WrongUsage(f"--id must be {form}; {ends}. It is {new_id!r}.")
-    options = options_from(terms.option, terms.options_file)
-    try:
-        terms = replace(terms, base_url=terms.base_url or base_url_of_kind(kind, options))
-    except BadOptions as error:
-        raise WrongUsage(str(error)) from error
+    options = command.options_from(terms.option, terms.options_file)
+    terms = replace(terms, base_url=terms.base_url or base_url_of_kind(kind, options))
     account = replace(Account(new_id, workspace, kind, "", "", options=options), **terms.settings())
-    secret, tls = credential_from(terms.credential, terms.credential_file), terms.tls()
+    secret, tls = command.credential_from(terms.credential, terms.credential_file), terms.tls()
     with _options_in_words(kind):
         async with open_deployment() as backend:
             await accounts.accounts_of(backend).add(account, secret, tls)
@@ -174,8 +164,8 @@ async def change(account_id: _Id, *, terms: _Terms, same_pms: bool = False, syst
             "--deadline, --duplicate-window, --option, --options-file, --rate, --same-pms, --settles, --similar, --skip-checks or "
             "--system-tls."
         )
-    options, given = options_from(terms.option, terms.options_file), (terms.credential, terms.credential_file)
-    secret = None if given == (None, None) else credential_from(*given)
+    options, given = command.options_from(terms.option, terms.options_file), (terms.credential, terms.credential_file)
+    secret = None if given == (None, None) else command.credential_from(*given)
     whole, own = terms.options_file is not None, tls if system_tls or tls != SYSTEM_TLS else None
     with _options_in_words(account_id):
         async with open_deployment() as backend:
@@ -218,9 +208,7 @@ def _options_in_words(whose: str) -> Iterator[None]:
         raise WrongUsage(f"Invalid options of {whose}. {error}") from error
 
 
-async def list_accounts(
-    backend: Deployment, workspace: Annotated[str | None, Option(help="Only this workspace's.")] = None
-) -> Shown:
+async def list_accounts(backend: Deployment, workspace: OnlyWorkspace = None) -> Shown:
     """List integration accounts; their options with --json. Credentials are not shown."""
     found = await backend.tenancy.accounts(workspace)
     if not found:

@@ -95,8 +95,7 @@ class Accounts:
     clock: Clock = field(default_factory=SystemClock)
 
     async def add(self, account: Account, credential: str, tls: ClientTls = SYSTEM_TLS) -> None:
-        """Adds `account` with this credential and its own TLS material. Raises `UnknownKind`, `BadOptions`, `NotEncrypted`,
-        `AlreadyExists`, `NotKnown`."""
+        """Raises `UnknownKind`, `BadOptions`, `NotEncrypted`, `AlreadyExists`, `NotKnown`."""
         self._check(account)
         sealed = with_credential(await self._with_tls(account, tls), credential, await self.sealer())
         await self.tenancy.put_account(sealed)

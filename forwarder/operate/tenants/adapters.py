@@ -12,7 +12,6 @@ from forwarder.assembly.pms_catalog import adapters, fields, pms_kinds, try_out
 from forwarder.observability.logging import configure_logging
 from forwarder.operate.command import commands, options_from
 from forwarder.operate.output import AsJson, Failed, Shown, Table, WrongUsage, listed, say, show_json
-from forwarder.pms.port import BadOptions
 from forwarder.process.loading import of_kit
 
 _COLUMNS = ("kind", "after a doubt", "cancel", "at once", "requests", "known by", "from")
@@ -54,12 +53,8 @@ def list_adapters() -> Shown:
 
 def show_fields(kind: _Kind, option: _Option = None, options_file: _File = None) -> Shown:
     """Show what happens to each field of a reservation request: its name in the PMS, in the notes, or not sent and why."""
-    _known(kind)
-    try:
-        rows = fields(kind, options_from(option, options_file))
-    except BadOptions as error:
-        raise WrongUsage(str(error)) from error
-    return listed(rows, ("field", "becomes"))
+    require_kind(kind)
+    return listed(fields(kind, options_from(option, options_file)), ("field", "becomes"))
 
 
 def try_kind(
@@ -72,12 +67,9 @@ def try_kind(
     as_json: AsJson = False,
 ) -> None:
     """Show the requests for a sample reservation: to create it, to look it up and to cancel it. Nothing is sent."""
-    _known(kind)
+    require_kind(kind)
     fields = {"propertyId": property_id, "roomId": property_id if room_id is None else room_id}
-    try:
-        tried = try_out(kind, base_url, options_from(option, options_file), fields)
-    except BadOptions as error:
-        raise WrongUsage(str(error)) from error
+    tried = try_out(kind, base_url, options_from(option, options_file), fields)
     if as_json:
         show_json(tried)
         return
@@ -92,7 +84,8 @@ def try_kind(
         raise Failed(f"Nothing would be sent: {tried['refused']}")
 
 
-def _known(kind: str) -> None:
+def require_kind(kind: str) -> None:
+    """Raises `WrongUsage`."""
     if kind not in pms_kinds():
         raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
 

@@ -1,5 +1,4 @@
-"""`forwarder webhook …`: where the results of a workspace are posted, and the deliveries there. A secret is shown once, when it is
-made."""
+"""`forwarder webhook …`: where the results of a workspace are posted, and the deliveries there. A secret is shown only once."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

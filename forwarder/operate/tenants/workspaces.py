@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend
-from forwarder.operate.command import Deployment, commands, open_deployment, parsed, require_known
+from forwarder.operate.command import Deployment, OnlyWorkspace, commands, open_deployment, parsed, require_known
 from forwarder.operate.output import Failed, Shown, WrongUsage, listed, of_one, picked
 from forwarder.tenancy import port
 from forwarder.tenancy.access import read_limit
@@ -147,9 +147,7 @@ async def add_key(workspace: str, test: bool = False, *, terms: _Terms) -> Shown
     return Shown({"id": key.id, "token": token, "test": key.test, **_terms_of(key)}, sentence)
 
 
-async def list_keys(
-    backend: Deployment, workspace: Annotated[str | None, Option(help="Only this workspace's.")] = None
-) -> Shown:
+async def list_keys(backend: Deployment, workspace: OnlyWorkspace = None) -> Shown:
     """List keys, including revoked ones, oldest first. Tokens are not stored."""
     found = await backend.tenancy.keys(workspace)
     if not found:
