@@ -14,12 +14,10 @@ from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.document import load_document
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.request import Asked
-from forwarder.pms.mapping.response import Tentative
+from forwarder.pms.mapping.response import Tentative, body_of
 from forwarder.pms.mapping.values import DoesNotFit
 
 _FIELD: Final = "custom10"
-_ANSWERED: Final = {HTTPStatus.OK, HTTPStatus.CREATED}
-_UNCLEAR: Final = sdk.InDoubt("pms_answer_not_understood", "The PMS does not say whether it made the booking.")
 
 
 class Beds24Adapter(MappedAdapter):
@@ -71,7 +69,7 @@ class Beds24Adapter(MappedAdapter):
     def _of_one(self, response: sdk.Response, item: object, booking: sdk.Booking) -> sdk.Outcome:
         outcome = self.read(sdk.Response(response.status_code, response.headers, to_json([item])), booking)
         if isinstance(outcome, Tentative) or outcome == self._put_off_by_status(response, booking):
-            return _UNCLEAR
+            return sdk.InDoubt("pms_answer_not_understood", "The PMS does not say whether it made the booking.")
         return outcome
 
     def refusal(self, code: str, said: str, booking: sdk.Booking) -> sdk.Rejected:
@@ -91,10 +89,7 @@ class Beds24Adapter(MappedAdapter):
 
 
 def _items(response: sdk.Response, count: int) -> list[Any] | None:
-    try:
-        items = from_json(response.json_text, allow_inf_nan=False) if response.status_code in _ANSWERED else None
-    except ValueError:
-        return None
+    items = body_of(response) if response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) else None
     return items if isinstance(items, list) and len(items) == count else None
 
 

@@ -20,9 +20,7 @@ from forwarder.pms.mapping.values import value_at
 _log = structlog.get_logger(__name__)
 
 _UNCONFIRMED: Final = "not_confirmed"
-_NOTE_TRIES: Final = 2
 _NOTE: Final = "reservationNote"
-_FORM: Final = (b"Content-Type", b"application/x-www-form-urlencoded")
 
 
 class CloudbedsAdapter(MappedAdapter):
@@ -38,11 +36,8 @@ class CloudbedsAdapter(MappedAdapter):
 
     @property
     def fields(self) -> sdk.FieldTable:
-        table = self._requests.table
-        if not self._follows:
-            return table
         own = {"notes": sdk.SentAs((_NOTE,)), "comments": sdk.SentAs((_NOTE,), "below the notes")}
-        return table.but(own, notes=_NOTE)
+        return self._requests.table.but(own, notes=_NOTE) if self._follows else self._requests.table
 
     @property
     def _follows(self) -> bool:
@@ -102,17 +97,17 @@ class CloudbedsAdapter(MappedAdapter):
         if not notes:
             return
         place = {"propertyID": self._settings.get("propertyId", booking.property_id), "reservationID": reservation_id}
-        accept = (b"Accept", b"application/json")
+        base, accept = self._requests.base_url, (b"Accept", b"application/json")
         if again:
-            url = f"{self._requests.base_url}/getReservationNotes"
-            request = sdk.Request("GET", url, (accept,), query=urlencode(place))
+            request = sdk.Request("GET", f"{base}/getReservationNotes", (accept,), query=urlencode(place))
             with suppress(sdk.NotSent, sdk.NoResponse):
                 shown = sdk.read_object(await self._credentials.send(request, send)) or {}
                 if any(item.get(_NOTE) == notes for item in sdk.objects(shown.get("data"))):
                     return
-        url = f"{self._requests.base_url}/postReservationNote"
-        request = sdk.Request("POST", url, (accept, _FORM), urlencode({**place, _NOTE: notes}).encode())
-        for _ in range(_NOTE_TRIES):
+        headers = (accept, (b"Content-Type", b"application/x-www-form-urlencoded"))
+        content = urlencode({**place, _NOTE: notes}).encode()
+        request = sdk.Request("POST", f"{base}/postReservationNote", headers, content)
+        for _ in range(2):
             with suppress(sdk.NotSent, sdk.NoResponse):
                 response = await self._credentials.send(request, send)
                 if (sdk.read_object(response) or {}).get("success") is True:
@@ -126,11 +121,15 @@ class CloudbedsAdapter(MappedAdapter):
         total = _number(shown.get("grandTotal", shown.get("total")))
         detailed = shown.get("balanceDetailed")  # documented as an object, or a list of them
         sums = next(iter(sdk.objects(detailed if isinstance(detailed, list) else [detailed])), {})
+        rooms = (*sdk.objects(shown.get("assigned")), *sdk.objects(shown.get("unassigned")))
+        rated = [(night, _amount(night.get("rate"))) for room in rooms for night in sdk.objects(room.get("dailyRates"))]
+        nights = [(f"Night of {night.get('date')}", rate) for night, rate in rated if rate is not None]
+        subtotal = _amount(sums.get("subTotal"))
         finances = {
             "totalPrice": total,
             "totalPaid": _number(sums.get("paid")),
             "remainingBalance": _number(shown.get("balance")),
-            "basePrice": _base_price(sums, shown),
+            "basePrice": None if subtotal is None else sdk.price_part("basePrice", nights, subtotal),
             "fee": _one_line("fee", "Additional items", sums.get("additionalItems")),
             "tax": _one_line("tax", "Taxes and fees", sums.get("taxesFees")),
         }
@@ -148,18 +147,6 @@ class CloudbedsAdapter(MappedAdapter):
                 return sdk.StandIn(sdk.Response(200, (), b'{"success":true}'), "")
             case _:
                 return None
-
-
-def _base_price(sums: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any] | None:
-    rooms = (*sdk.objects(shown.get("assigned")), *sdk.objects(shown.get("unassigned")))
-    nights = [
-        (f"Night of {night.get('date')}", rate)
-        for room in rooms
-        for night in sdk.objects(room.get("dailyRates"))
-        if (rate := _amount(night.get("rate"))) is not None
-    ]
-    total = _amount(sums.get("subTotal"))
-    return None if total is None else sdk.price_part("basePrice", nights, total)
 
 
 def _one_line(part: str, name: str, value: object) -> dict[str, Any] | None:

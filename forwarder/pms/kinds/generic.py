@@ -32,12 +32,7 @@ NOTHING_DONE: Final = "nothing_done"
 NOT_THERE: Final = "reservation_not_found"
 """Code: the PMS has no reservation with that id. A bare 404 may come from any server on the way."""
 
-_JSON: Final = (b"Accept", b"application/json")
-_JSON_BODY: Final = (b"Content-Type", b"application/json")
-_MADE: Final = frozenset((201, 200))  # plain numbers: a look-up of HTTPStatus is slow in Python 3.11
 _REFUSING = {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
-_PERHAPS_REFUSING = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND}
-_NO_LONGER_THERE = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
 _NO = {"REJECTED", "REFUSED", "DECLINED"}
 _CANCELLED = {"CANCELLED", "CANCELED"}
 
@@ -64,10 +59,9 @@ class GenericAdapter:
         if base is None:
             return sdk.refusal(booking, "property_not_found", "No address can hold the identifier.")
         key = (b"Idempotency-Key", b'"%s"' % booking.reference.encode())
-        headers = [*self._headers, _JSON_BODY, key]
+        headers = [*self._headers, (b"Content-Type", b"application/json"), key]
         response = await send(sdk.Request("POST", f"{base}/reservations", headers, _body(booking)))
-        status = response.status_code
-        if status in _MADE:
+        if response.status_code in (201, 200):  # plain numbers: a look-up of HTTPStatus is slow in Python 3.11
             return _made(response, booking)
         return await self._not_made(response, booking, send)
 
@@ -89,7 +83,7 @@ class GenericAdapter:
         body = sdk.read_object(response) or {}
         status = response.status_code
         # A 200 without the status of the reservation, or a bare 404, may come from any server and proves nothing.
-        gone = status in _NO_LONGER_THERE and body.get("code") == NOT_THERE
+        gone = status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE) and body.get("code") == NOT_THERE
         if status == HTTPStatus.NO_CONTENT or gone or (status == HTTPStatus.OK and _status(body) in _CANCELLED):
             return sdk.Cancelled()
         if status in _REFUSING:
@@ -99,7 +93,7 @@ class GenericAdapter:
 
     @cached_property
     def _headers(self) -> sdk.Headers:
-        return (*sdk.bearer(self._credential), _JSON)
+        return (*sdk.bearer(self._credential), (b"Accept", b"application/json"))
 
     def _base(self, _booking: sdk.Booking) -> str | None:
         """The base URL of the reservations; None if no URL can express it."""
@@ -108,8 +102,7 @@ class GenericAdapter:
     async def _not_made(self, response: sdk.Response, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
         """A 400 or 404, which any server on the way may send, is the PMS's refusal only with one of our codes."""
         problem = sdk.read_object(response) or {}
-        code, status = problem.get("code"), response.status_code
-        code = code if isinstance(code, str) else ""
+        code, status = str(problem.get("code")), response.status_code
         if code == STILL_WORKING:
             return sdk.InDoubt("pms_still_working", "The PMS is still at an earlier push of this reservation.")
         if code == KEY_REUSED:
@@ -119,12 +112,14 @@ class GenericAdapter:
                 return found
             detail = "The PMS had this reservation before, in other words, and does not show it."
             return sdk.InDoubt("pms_knows_key", detail)
-        media_type = (response.header("content-type") or "").partition(";")[0].strip().lower()
-        is_problem = media_type == "application/problem+json"
+        is_problem = (response.header("content-type") or "").partition(";")[
+            0
+        ].strip().lower() == "application/problem+json"
         if code == NOTHING_DONE and status == HTTPStatus.SERVICE_UNAVAILABLE and is_problem:
             detail = "The PMS is out of service, and says that it did nothing (HTTP 503)."
             return sdk.Deferred("pms_unavailable", detail, sdk.retry_after(response, self._clock.now()))
-        if status in _REFUSING or (status in _PERHAPS_REFUSING and code in sdk.REFUSALS):
+        may_refuse = status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
+        if status in _REFUSING or (may_refuse and code in sdk.REFUSALS):
             said = _words(problem)
             unsaid = None if code in sdk.REFUSALS else sdk.never_a_no(said)
             return sdk.outcome_of_message(unsaid or code, said, booking)
@@ -218,8 +213,7 @@ class GenericOptions(sdk.NoOptions):
         declared = {} if self.mapping is None else self.mapping.options
         if unknown := sorted(self.settings.keys() - declared.keys()):
             raise ValueError(f"settings: the mapping declares no option {', '.join(unknown)}")
-        lacking = sorted(name for name, one in declared.items() if one.required and name not in self.settings)
-        if lacking:
+        if lacking := sorted(name for name, one in declared.items() if one.required and name not in self.settings):
             raise ValueError(f"settings: the mapping wants {', '.join(lacking)}")
         return self
 

@@ -24,37 +24,32 @@ No other request contains the card. If the card is refused, the tentative bookin
 the card was charged, the booking is left as it is: it is confirmed, or expires by itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from http import HTTPStatus
 from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from forwarder.pms import sdk
 from forwarder.pms.kinds.booking_sync import requests, responses
+from forwarder.pms.mapping.access import Auth, Credentials
 from forwarder.reservation.request import CURRENCY_DECIMALS
 
-_IN_CENTS: Final = 2
-_PAST: Final = timedelta(minutes=1)
-"""`paid_at` must be in the past, by the vendor's clock."""
-
-_JSON: Final[sdk.Headers] = ((b"Accept", b"application/json"), (b"Content-Type", b"application/json"))
+_MEDIA_TYPE: Final = b"application/vnd.api+json"
+_AUTH: Final = Auth.model_validate(
+    {"form": "oauth", "oauth": {"grant": "refresh_token", "tokenUrl": "{base}/oauth/token"}}
+)
+_PER_PAGE: Final = 100
+_MOST_PAGES: Final = 20
 _OF_THE_CARD: Final = frozenset(
     """
     credit_card payment card_number cardholder_name expires_at_month expires_at_year security_code address1 address2 zip city state
     country_code
     """.split()
 )
-_OF_THE_GATEWAY: Final = {"data", "gateway_id", "gateway_name", "gateway_type"}
-_PENDING: Final = "pms_still_working"
-_ID = 0
-_PRICED = "The price is taken to be the one that was asked for; the fees and taxes that the booking names come from the quote."
-_CLIENT = "client_id: 0 stands for the id that BookingSync gives to the guest."
-_BOOKING = "0 in the path of the payment stands for the id that BookingSync gives to the booking."
-_PAYMENT = "tentative_payment_id: 0 stands for the id that BookingSync gives to the payment."
 
 
 class BookingSyncAdapter:
@@ -68,10 +63,15 @@ class BookingSyncAdapter:
     fields: sdk.FieldTable = requests.FIELDS
 
     def __init__(self, connection: sdk.AccountConnection, clock: sdk.Clock) -> None:
-        self._options = requests.BookingSyncOptions.model_validate(connection.options)
-        self._api = responses.BookingSyncApi(connection, self._options, clock)
-        self._clock = clock
-        self.fields = requests.table_for(self._options)
+        options = self._options = requests.BookingSyncOptions.model_validate(connection.options)
+        self._base_url, self._clock = connection.base_url.rstrip("/"), clock
+        self.fields = requests.table_for(options)
+        token_url = options.token_url or f"{self._base_url.removesuffix('/api/v3')}/oauth/token"
+        more = {"redirect_uri": options.redirect_uri}
+        self._credentials = Credentials(_AUTH, connection, clock, token_url=token_url, more=more)
+        # A JSON object is to be exactly what a token is renewed with, three names.
+        is_object = connection.credential.lstrip().startswith("{")
+        self._unusable = is_object and not (self._credentials.renews and len(from_json(connection.credential)) == 3)  # noqa: PLR2004
 
     async def create(self, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
         rental = sdk.path_segment(booking.property_id)
@@ -99,13 +99,10 @@ class BookingSyncAdapter:
         # transaction all the same.
         paid = _paid_elsewhere(booking) if self._options.record_payments else None
         if paid is not None:
-            body = _payment(
-                booking,
-                kind="online",
-                transaction_id=booking.fields.get("transactionId"),
-                paid_at=f"{self._clock.now() - _PAST:%Y-%m-%dT%H:%M:%SZ}",
-            )
-            if await self._api.tried(send, "POST", f"bookings/{made.id}/payments", body) != HTTPStatus.CREATED:
+            past = self._clock.now() - timedelta(minutes=1)  # by the vendor's clock, too
+            noted = {"transaction_id": booking.fields.get("transactionId"), "paid_at": f"{past:%Y-%m-%dT%H:%M:%SZ}"}
+            body = _payment(booking, kind="online", **noted)
+            if await _status_of(self._ask(send, "POST", f"bookings/{made.id}/payments", body)) != HTTPStatus.CREATED:
                 paid = None
         return sdk.Confirmed(str(made.id), made.record(paid or Decimal(0)))
 
@@ -118,15 +115,14 @@ class BookingSyncAdapter:
             "adults": people.adults,
             "children": people.children,
         }
-        response = await self._api.ask_safely(send, "GET", "rentals/search", query=urlencode(requests.given(asked)))
+        response = await _safely(self._ask(send, "GET", "rentals/search", query=urlencode(requests.given(asked))))
         quotes = requests.quotes_in(response, booking) if response.status_code == HTTPStatus.OK else None
         if quotes is None:
-            return sdk.harmless(self._api.unexpected(response))
+            return sdk.harmless(self._unexpected(response))
         if not quotes:
             return sdk.refusal(booking, "room_unavailable", "")
-        quote = quotes[0]
-        same_price = booking.total_price in (None, quote.final_price)
-        if same_price and booking.currency in (None, quote.currency):
+        [quote] = quotes
+        if booking.total_price in (None, quote.final_price) and booking.currency in (None, quote.currency):
             return quote
         return sdk.refusal(booking, "price_changed", f"It costs {quote.final_price} {quote.currency} now.")
 
@@ -139,12 +135,12 @@ class BookingSyncAdapter:
         held_until: datetime | None = None,
     ) -> responses.SyncBooking | sdk.Outcome:
         """Makes the guest's record first, and no booking, so that a failure there leaves no booking in doubt."""
-        response = await self._api.ask_safely(send, "POST", "clients", requests.client_body(booking))
+        response = await _safely(self._ask(send, "POST", "clients", requests.client_body(booking)))
         if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY:
             return sdk.refusal(booking, "guest_refused", responses.refusal_in(response)[1])
         client_id = responses.only_id_in(response, "clients")
         if client_id is None:
-            return sdk.harmless(self._api.unexpected(response))
+            return sdk.harmless(self._unexpected(response))
         body = requests.booking_body(booking, client_id, self._options, quote, held_until)
         status = "Booked" if held_until is None else "Tentative"
         return await self._book(f"rentals/{rental}/bookings", body, booking, send, status)
@@ -152,13 +148,13 @@ class BookingSyncAdapter:
     async def _book(
         self, path: str, body: bytes, booking: sdk.Booking, send: sdk.Send, status: str = "Booked"
     ) -> responses.SyncBooking | sdk.Outcome:
-        response = await self._api.ask(send, "POST", path, body)
+        response = await self._ask(send, "POST", path, body)
         match response.status_code:
             case HTTPStatus.CREATED:
                 made = responses.bookings_in(response) or []
-                one = made[0] if len(made) == 1 else None
-                if one is None:
+                if len(made) != 1:
                     return sdk.not_understood(response)
+                [one] = made
                 if one.status == status and one.may_be(booking):
                     return one
                 if one.status == "Canceled":
@@ -171,17 +167,43 @@ class BookingSyncAdapter:
                 # Not a wrong base URL: the client was created under it.
                 return sdk.refusal(booking, "property_not_found", "")
             case _:
-                return self._api.unexpected(response)
+                return self._unexpected(response)
 
     async def find(self, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome:
-        return await responses.look_up(self._api, booking, send, strict=self._options.strict_bookings)
+        """Looks through what ends after the arrival and starts before the departure, cancelled ones too, page by page."""
+        asked: dict[str, Any] = {
+            "rental_id": booking.property_id,
+            "from": booking.arrival.isoformat(),
+            "until": booking.departure.isoformat(),
+            "include_canceled": "true",
+            "per_page": _PER_PAGE,
+        }
+        shown: list[responses.SyncBooking] = []
+        for page in range(1, _MOST_PAGES + 1):
+            response = await self._ask(send, "GET", "bookings", query=urlencode({**asked, "page": page}))
+            bookings = responses.bookings_in(response) if response.status_code == HTTPStatus.OK else None
+            if bookings is None:
+                return sdk.harmless(self._unexpected(response))
+            repeated = bool(bookings) and {each.id for each in bookings} <= {each.id for each in shown}
+            shown += bookings
+            booked = {each.id: each for each in bookings if each.is_ours(booking) and each.status == "Booked"}
+            if booked:
+                first, *others = booked
+                return sdk.Confirmed(str(first), booked[first].record(), doubles=tuple(map(str, others)))
+            pages = sdk.whole_number(response.header("x-total-pages") or "")
+            if repeated or (not bookings and page < (pages or 0)):
+                return sdk.harmless(sdk.not_understood(response))
+            # Where the PMS does not say how many there are, an empty page ends the list.
+            if not bookings or page == pages:
+                return responses.not_booked(shown, booking, strict=self._options.strict_bookings)
+        return sdk.Deferred("pms_lists_too_much", f"The PMS lists more than {_MOST_PAGES * _PER_PAGE} bookings.")
 
     async def cancel(self, booking: sdk.Booking, pms_reservation_id: str, send: sdk.Send) -> sdk.CancelOutcome:
         """A 404 may come from a wrong base URL or another account's credential: it counts where the booking is shown as cancelled,
         or is not there while its rental is."""
         if not pms_reservation_id.isdecimal():
             return sdk.refusal(booking, "cancellation_refused", "BookingSync's ids are numbers; this one is none.")
-        response = await self._api.ask_safely(send, "DELETE", f"bookings/{pms_reservation_id}")
+        response = await _safely(self._ask(send, "DELETE", f"bookings/{pms_reservation_id}"))
         match response.status_code:
             case HTTPStatus.NO_CONTENT:
                 return sdk.Cancelled()
@@ -190,18 +212,41 @@ class BookingSyncAdapter:
                 gone = sdk.cancelled_before(said)
                 return sdk.Cancelled() if gone else sdk.refusal(booking, "cancellation_refused", said)
             case status if status != HTTPStatus.NOT_FOUND:
-                return sdk.harmless(self._api.unexpected(response))
+                return sdk.harmless(self._unexpected(response))
         query = "include_canceled=true"
-        shown = await self._api.ask_safely(send, "GET", f"bookings/{pms_reservation_id}", query=query)
+        shown = await _safely(self._ask(send, "GET", f"bookings/{pms_reservation_id}", query=query))
         match responses.bookings_in(shown) if shown.status_code == HTTPStatus.OK else None:
             case [responses.SyncBooking(status="Canceled") as found] if str(found.id) == pms_reservation_id:
                 return sdk.Cancelled()
         if shown.status_code != HTTPStatus.NOT_FOUND:
-            return sdk.harmless(self._api.unexpected(shown))
-        rental = await self._api.ask_safely(send, "GET", f"rentals/{sdk.path_segment(booking.property_id)}")
+            return sdk.harmless(self._unexpected(shown))
+        rental = await _safely(self._ask(send, "GET", f"rentals/{sdk.path_segment(booking.property_id)}"))
         rental_id = responses.only_id_in(rental, "rentals", HTTPStatus.OK)
         is_there = rental_id is not None and str(rental_id) == booking.property_id
-        return sdk.Cancelled() if is_there else sdk.harmless(self._api.unexpected(response))
+        return sdk.Cancelled() if is_there else sdk.harmless(self._unexpected(response))
+
+    async def _ask(
+        self, send: sdk.Send, method: str, path: str, content: bytes = b"", *, query: str = ""
+    ) -> sdk.Response:
+        """The response to a request below the base URL. Raises `NotSent` and `NoResponse`."""
+        if self._unusable:
+            detail = "The account's credential is a JSON object without clientId, clientSecret and refreshToken."
+            raise sdk.NotSent("pms_credential_invalid", detail)
+        headers = [(b"Accept", _MEDIA_TYPE), *([(b"Content-Type", _MEDIA_TYPE)] if content else [])]
+        request = sdk.Request(method, f"{self._base_url}/{path}", headers, content, query=query)
+        return await self._credentials.send(request, send)
+
+    def _unexpected(self, response: sdk.Response) -> sdk.Deferred | sdk.InDoubt:
+        if response.status_code == HTTPStatus.FORBIDDEN:
+            # The vendor's word for a good token whose application was not given the scope: the operator can ask for it.
+            detail = "The account's application may not do this (HTTP 403): it lacks a scope, or another one owns the booking."
+            return sdk.Deferred("pms_scope_too_small", detail)
+        outcome = sdk.unexpected(response, self._clock.now())
+        if response.status_code == HTTPStatus.TOO_MANY_REQUESTS and isinstance(outcome, sdk.Deferred):
+            reset = sdk.whole_number(response.header("x-ratelimit-reset") or "")  # a unix time
+            until = None if reset is None else sdk.bounded(reset - self._clock.now().timestamp())
+            return sdk.Deferred(outcome.reason, outcome.detail, outcome.retry_after_seconds or until)
+        return outcome
 
     # --- cards ---
 
@@ -214,11 +259,12 @@ class BookingSyncAdapter:
             return charged
         if charged is not None:
             # Give the nights back, or else leave the booking to end by itself: until then they are held against ourselves.
-            if await self._api.tried(send, "DELETE", f"bookings/{held.id}") == HTTPStatus.NO_CONTENT:
+            if await _status_of(self._ask(send, "DELETE", f"bookings/{held.id}")) == HTTPStatus.NO_CONTENT:
                 return charged
-            return sdk.InDoubt(_PENDING, "The card was not charged, and the PMS holds the nights for a while longer.")
+            detail = "The card was not charged, and the PMS holds the nights for a while longer."
+            return sdk.InDoubt("pms_still_working", detail)
         try:
-            response = await self._api.ask_safely(send, "GET", f"bookings/{held.id}")
+            response = await _safely(self._ask(send, "GET", f"bookings/{held.id}"))
             shown = responses.bookings_in(response)
         except sdk.NotSent:
             shown = None
@@ -226,7 +272,8 @@ class BookingSyncAdapter:
             case [responses.SyncBooking(status="Booked") as booked] if booked.id == held.id:
                 return booked
             case _:  # a charge is captured some time after it was authorized
-                return sdk.InDoubt(_PENDING, "The card was charged; the PMS has yet to confirm the booking.")
+                detail = "The card was charged; the PMS has yet to confirm the booking."
+                return sdk.InDoubt("pms_still_working", detail)
 
     async def _charge(
         self, booking: sdk.Booking, held: responses.SyncBooking, cards: requests.SecurePayments, send: sdk.Send
@@ -237,7 +284,7 @@ class BookingSyncAdapter:
         gateway = cards.model_dump(include={"gateway_id", "gateway_name", "gateway_type"})
         body = _payment(booking, kind="instant-booking", **gateway)
         try:
-            response = await self._api.ask_safely(send, "POST", f"bookings/{held.id}/payments", body)
+            response = await _safely(self._ask(send, "POST", f"bookings/{held.id}/payments", body))
             payment_id = responses.only_id_in(response, "payments")
             if payment_id is None:
                 said = sdk.discreet(_listed(responses.errors_in(response)), booking) or "no reason given"
@@ -257,7 +304,8 @@ class BookingSyncAdapter:
                 **requests.address_of(booking),
                 **gateway,
             }
-            response = await send(sdk.Request("POST", cards.url, _JSON, to_json(charge)))
+            headers = [(b"Accept", b"application/json"), (b"Content-Type", b"application/json")]
+            response = await send(sdk.Request("POST", cards.url, headers, to_json(charge)))
         except sdk.NotSent as failure:
             return sdk.harmless(sdk.outcome_of(failure))
         match response.status_code:
@@ -270,7 +318,7 @@ class BookingSyncAdapter:
                 errors = responses.errors_in(response)
                 if errors and errors.keys() <= _OF_THE_CARD:
                     return sdk.refusal(booking, "card_refused", _listed(errors))
-                if errors and errors.keys() <= _OF_THE_GATEWAY:
+                if errors and errors.keys() <= {"data", *gateway}:
                     detail = "The payment gateway of the account's options is not the rental's."
                     return sdk.Deferred("pms_payment_not_possible", detail)
                 return sdk.InDoubt("pms_payment_in_doubt", "The payment platform failed while it had the card.")
@@ -287,25 +335,44 @@ class BookingSyncAdapter:
         match request.method, request.url.rpartition("/")[2]:
             case "GET", "search" if booking.total_price is not None and booking.currency is not None:
                 price = {"final_price": format(booking.total_price, "f"), "currency": booking.currency}
-                return _answer(200, _PRICED, rentals=[{"id": booking.property_id, **price}])
+                taken = "The price is taken to be the one that was asked for"
+                means = f"{taken}; the fees and taxes that the booking names come from the quote."
+                return _answer(200, means, rentals=[{"id": booking.property_id, **price}])
             case "POST", "clients":
-                return _answer(201, _CLIENT, clients=[{"id": _ID}])
+                means = "client_id: 0 stands for the id that BookingSync gives to the guest."
+                return _answer(201, means, clients=[{"id": 0}])
             case "POST", "bookings" | "strict_bookings" if charged or noted:
                 status = "Tentative" if charged else "Booked"
-                made = {"id": _ID, "status": status, "external_reference": booking.reference}
-                return _answer(201, _BOOKING, bookings=[made])
+                made = {"id": 0, "status": status, "external_reference": booking.reference}
+                means = "0 in the path of the payment stands for the id that BookingSync gives to the booking."
+                return _answer(201, means, bookings=[made])
             case "POST", "payments" if charged:
-                return _answer(201, _PAYMENT, payments=[{"id": _ID}])
+                means = "tentative_payment_id: 0 stands for the id that BookingSync gives to the payment."
+                return _answer(201, means, payments=[{"id": 0}])
             case _:
                 return None
 
 
+async def _safely(response: Awaitable[sdk.Response]) -> sdk.Response:
+    """For a request that may be made any number of times: no response is no more than a delay. Raises `NotSent`."""
+    try:
+        return await response
+    except sdk.NoResponse as failure:
+        raise sdk.NotSent(failure.reason, failure.detail) from failure
+
+
+async def _status_of(response: Awaitable[sdk.Response]) -> int:
+    """For a request whose failure changes nothing: 0 if there is no response."""
+    try:
+        return (await response).status_code
+    except (sdk.NotSent, sdk.NoResponse):
+        return 0
+
+
 def _paid_elsewhere(booking: sdk.Booking) -> Decimal | None:
     """The amount that the caller took itself, as far as the request says so; None where that cannot be noted."""
-    price = booking.total_price
-    if booking.fields.get("morChannel") != "SELF" or not booking.fields.get("transactionId") or not price:
-        return None
-    return price if _cents(booking) is not None else None
+    took_it = booking.fields.get("morChannel") == "SELF" and booking.fields.get("transactionId")
+    return (booking.total_price or None) if took_it and _cents(booking) is not None else None
 
 
 def _charges_card(booking: sdk.Booking) -> bool:
@@ -328,7 +395,7 @@ def _payment(booking: sdk.Booking, **fields: Any) -> bytes:
 def _cents(booking: sdk.Booking) -> int | None:
     """The price. The vendor says cents of every currency; what it means where there are none is said nowhere."""
     price = booking.total_price
-    if price is None or CURRENCY_DECIMALS.get(booking.currency or "") != _IN_CENTS:
+    if price is None or CURRENCY_DECIMALS.get(booking.currency or "") != 2:  # noqa: PLR2004 - digits of cents
         return None
     cents = price * 100
     return int(cents) if cents == cents.to_integral_value() else None

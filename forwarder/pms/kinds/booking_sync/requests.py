@@ -15,14 +15,10 @@ from pydantic_core import to_json
 
 from forwarder.pms import sdk
 
-SECURE_PAYMENTS: Final = "https://secure.bookingsync.com/api/bookingsync/instant_bookings"
-"""The only address for cards, from the vendor's payments guide."""
-_OWN_MACHINE = {"localhost", "127.0.0.1", "::1"}
-
 
 def _safe_for_secrets(url: str) -> str:
     parts = urlsplit(url)
-    if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _OWN_MACHINE):
+    if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in {"localhost", "127.0.0.1", "::1"}):
         return url
     raise ValueError("must begin with https://, since secrets are sent there")
 
@@ -41,7 +37,7 @@ class SecurePayments(sdk.NoOptions):
     """The gateway's name."""
     gateway_type: Literal["PaymentGateway", "PaypalExpressGateway"] = "PaymentGateway"
     """The gateway's type."""
-    url: _SecretsUrl = SECURE_PAYMENTS
+    url: _SecretsUrl = "https://secure.bookingsync.com/api/bookingsync/instant_bookings"
     """Where the vendor's payment platform takes cards."""
     hold_minutes: Annotated[int, Field(ge=6, le=60)] = 10
     """For how long the nights are held while the card is charged: longer than any push may take."""
@@ -79,13 +75,12 @@ class BookingSyncOptions(sdk.NoOptions):
 # --- the field table ---
 
 _CLOCK_TIME: Final = re.compile(r"\d{1,2}(:\d{2})?")
+_TIMES: Final = ("arrivalEstimatedTime", "departureEstimatedTime")
 _NO_ROOMS: Final = sdk.Refused("no_rooms", "it is another")
 _IN_NOTES: Final = sdk.InNotes()
-_UNNAMEABLE: Final = sdk.Refused("property_not_found", "no path can name it")
-_NO__CLOCK_TIME: Final = sdk.InNotes("where it is no clock time")
-_NO_COUNTRY_CODE: Final = sdk.InNotes("where it is no code of two letters")
+_NO_CLOCK_TIME: Final = sdk.InNotes("where it is no clock time")
 _NO_CARD: Final = sdk.LeftOut("sensitive: BookingSync's API takes no cards; the option securePayments charges them")
-_NO_CHARGE: Final = sdk.LeftOut("sensitive: it is charged where morChannel is PMS, and else goes nowhere")
+_UNNAMEABLE: Final = sdk.Refused("property_not_found", "no path can name it")
 _ADDRESS: Final = {"line1": "address1", "line2": "address2", "city": "city", "state": "state", "postalCode": "zip"}
 _CARD: Final = {
     "cardNumber": "card_number",
@@ -101,30 +96,27 @@ FIELDS: Final = sdk.FieldTable(
         "roomId": sdk.SentAs(("path", "rental_id"), "is the property", otherwise=_NO_ROOMS),
         "arrivalDate": sdk.SentAs(("start_at",)),
         "departureDate": sdk.SentAs(("end_at",)),
-        "arrivalEstimatedTime": sdk.SentAs(("expected_checkin_time",), otherwise=_NO__CLOCK_TIME),
-        "departureEstimatedTime": sdk.SentAs(("expected_checkout_time",), otherwise=_NO__CLOCK_TIME),
+        "arrivalEstimatedTime": sdk.SentAs(("expected_checkin_time",), otherwise=_NO_CLOCK_TIME),
+        "departureEstimatedTime": sdk.SentAs(("expected_checkout_time",), otherwise=_NO_CLOCK_TIME),
         "numberOfGuests": sdk.SentAs(("adults",), "less children and infants", otherwise=_IN_NOTES),
         "numberOfAdults": sdk.SentAs(("adults",), "with the guests of whom nothing is said", otherwise=_IN_NOTES),
         "numberOfChildren": sdk.SentAs(("children",)),
-        "numberOfInfants": _IN_NOTES,
-        "numberOfPets": _IN_NOTES,
+        **dict.fromkeys(("numberOfInfants", "numberOfPets", "morChannel", "transactionId", "promotionCode"), _IN_NOTES),
+        **dict.fromkeys(("paymentProviderKey", "paymentProviderId"), _IN_NOTES),
         "notes": sdk.SentAs(("notes",)),
         "comments": sdk.SentAs(("comments.content",), "a comment of its own"),
         "status": sdk.LeftOut("not needed: every reservation sent is booked", lost=False),
-        "morChannel": _IN_NOTES,
         "guest.name": sdk.SentAs(("fullname",)),
         "guest.firstName": sdk.SentAs(("firstname", "fullname"), "together with the last name", otherwise=_IN_NOTES),
         "guest.lastName": sdk.SentAs(("lastname", "fullname"), "together with the first name", otherwise=_IN_NOTES),
         "guest.email": sdk.SentAs(("email",), "in the place of a name, too, if there is none"),
         "guest.phone": sdk.SentAs(("phones.number",)),
         **{f"guest.address.{name}": sdk.SentAs((theirs,)) for name, theirs in _ADDRESS.items()},
-        "guest.address.country": sdk.SentAs(("country_code",), otherwise=_NO_COUNTRY_CODE),
+        "guest.address.country": sdk.SentAs(
+            ("country_code",), otherwise=sdk.InNotes("where it is no code of two letters")
+        ),
         "totalPrice": sdk.SentAs(("final_price",)),
         "currency": sdk.SentAs(("currency",)),
-        "paymentProviderKey": _IN_NOTES,
-        "paymentProviderId": _IN_NOTES,
-        "transactionId": _IN_NOTES,
-        "promotionCode": _IN_NOTES,
         **{f"cardDetails.{name}": _NO_CARD for name in _CARD},
     },
     notes="comments.content",
@@ -144,10 +136,9 @@ _NOTED: Final[Mapping[str, sdk.Fate]] = {
     "transactionId": sdk.InNotes(also=("payments.transaction_id",)),
     "totalPrice": sdk.SentAs(("final_price", "payments.amount_in_cents"), "the latter in cents"),
 }
+_FULL_NAME: Final = ("firstname", "lastname", "fullname")
 _STRICT_AND_NOTED: Final[Mapping[str, sdk.Fate]] = {
-    "guest.name": sdk.SentAs(
-        ("firstname", "lastname", "fullname"), "where the others are missing", otherwise=_IN_NOTES
-    ),
+    "guest.name": sdk.SentAs(_FULL_NAME, "where the others are missing", otherwise=_IN_NOTES),
     "guest.firstName": sdk.SentAs(("firstname", "fullname")),
     "guest.lastName": sdk.SentAs(("lastname", "fullname")),
     **{f"guest.address.{name}": sdk.InNotes(also=(f"payments.{theirs}",)) for name, theirs in _ADDRESS.items()},
@@ -159,12 +150,11 @@ def table_for(options: BookingSyncOptions) -> sdk.FieldTable:
     """The table of an account that is set so. Cached: each push has an adapter of its own."""
     changes: dict[str, sdk.Fate] = dict(_STRICT) if options.strict_bookings else {}
     if options.record_payments:
-        changes |= _NOTED if not options.strict_bookings else {**_NOTED, **_STRICT_AND_NOTED}
+        changes |= {**_NOTED, **(_STRICT_AND_NOTED if options.strict_bookings else {})}
     if options.secure_payments is not None:
-        changes |= {
-            f"cardDetails.{name}": sdk.SentAs((theirs,), only_if=("morChannel", "PMS"), otherwise=_NO_CHARGE)
-            for name, theirs in _CARD.items()
-        }
+        uncharged = sdk.LeftOut("sensitive: it is charged where morChannel is PMS, and else goes nowhere")
+        for name, theirs in _CARD.items():
+            changes[f"cardDetails.{name}"] = sdk.SentAs((theirs,), only_if=("morChannel", "PMS"), otherwise=uncharged)
     return FIELDS.but(changes) if changes else FIELDS
 
 
@@ -177,12 +167,9 @@ def _comments(booking: sdk.Booking, options: BookingSyncOptions, people: sdk.Hea
     elif not (guest.get("firstName") and guest.get("lastName")):
         parts = [part for part in ("firstName", "lastName") if guest.get(part)]
         unfit |= {f"guest.{part}": None for part in parts if guest[part] not in booking.guest_name}
-    for name in ("arrivalEstimatedTime", "departureEstimatedTime"):
-        if not _CLOCK_TIME.fullmatch(str(fields.get(name))):
-            unfit[name] = None
+    unfit |= {name: None for name in _TIMES if not _CLOCK_TIME.fullmatch(str(fields.get(name)))}
     if options.record_payments:
-        # A transactionId of a sender that took the payment itself (morChannel SELF) means that it was paid. Neither field means
-        # that on its own.
+        # The transaction of a sender that took the payment itself was paid. Neither field means that on its own.
         transaction = fields.get("transactionId")
         paid = transaction and fields.get("morChannel") == "SELF"
         unfit["transactionId"] = f"{transaction}, paid with the booking" if paid else None
@@ -194,20 +181,19 @@ def _comments(booking: sdk.Booking, options: BookingSyncOptions, people: sdk.Hea
 class Quote:
     """What the stay costs. `fees` and `taxes` are in the form in which a new booking names them."""
 
-    final_price: Decimal
-    currency: str
-    initial_price: Decimal | None
-    to_pay_now: Decimal | None
-    fees: Sequence[Mapping[str, Any]]
-    taxes: Sequence[Mapping[str, Any]]
+    final_price: Decimal | None
+    currency: str | None
+    initial_price: Decimal | None = None
+    to_pay_now: Decimal | None = None
+    fees: Sequence[Mapping[str, Any]] = ()
+    taxes: Sequence[Mapping[str, Any]] = ()
 
 
 def quotes_in(response: sdk.Response, booking: sdk.Booking) -> list[Quote] | None:
     """The quote in the body; empty if no such rental is free on these nights; None where it does not hold a list of rentals with
     this one's price."""
     try:
-        rentals = json.loads(response.json_text, parse_float=Decimal)["rentals"]
-        if rentals == []:
+        if (rentals := json.loads(response.json_text, parse_float=Decimal)["rentals"]) == []:
             return []
         [rental] = [rental for rental in rentals if str(rental["id"]) == booking.property_id]
         final, currency = _amount(rental["final_price"]), rental["currency"]
@@ -251,24 +237,19 @@ def in_one_language(name: object) -> str:
     return str(name)
 
 
-_LABEL: Final = "default"
-
-
 def client_body(booking: sdk.Booking) -> bytes:
     """The guest. Unknown fields are left out, except the name, which BookingSync requires."""
-    guest = booking.guest
-    email, phone = guest.get("email"), guest.get("phone")
-    client: dict[str, Any] = {"fullname": booking.guest_name or email or "Guest"}
-    if guest.get("firstName") and guest.get("lastName"):
-        client |= {"firstname": guest["firstName"], "lastname": guest["lastName"]}
-    if email:
-        client["emails"] = [{"label": _LABEL, "email": email}]
-    if phone not in (None, ""):
-        client["phones"] = [{"label": _LABEL, "number": str(phone)}]
-    address = address_of(booking)
-    if address:
-        client["addresses"] = [{"label": _LABEL, **address}]
-    return to_json({"clients": [client]})
+    guest, address, label = booking.guest, address_of(booking), {"label": "default"}
+    email, phone, first, last = map(guest.get, ("email", "phone", "firstName", "lastName"))
+    client = {
+        "fullname": booking.guest_name or email or "Guest",
+        "firstname": first if last else None,
+        "lastname": last if first else None,
+        "emails": [{**label, "email": email}] if email else [],
+        "phones": [{**label, "number": str(phone)}] if phone not in (None, "") else [],
+        "addresses": [{**label, **address}] if address else [],
+    }
+    return to_json({"clients": [given(client)]})
 
 
 def address_of(booking: sdk.Booking) -> dict[str, Any]:
@@ -282,11 +263,16 @@ def booking_body(
     booking: sdk.Booking, client_id: int, options: BookingSyncOptions, quote: Quote | None, held_until: datetime | None
 ) -> bytes:
     """The booking of a client that there is. With `held_until` it is tentative, and ends by itself at that moment."""
-    held: dict[str, Any] = {"booked": True}
-    if held_until is not None:
-        held = {"booked": False, "tentative_expires_at": f"{held_until:%Y-%m-%dT%H:%M:%SZ}"}
     stay, price, texts = _asked(booking, options, quote)
-    body = {**stay, **held, "client_id": client_id, "source_id": options.source_id, **price, **texts}
+    body = {
+        **stay,
+        "booked": held_until is None,
+        "tentative_expires_at": None if held_until is None else f"{held_until:%Y-%m-%dT%H:%M:%SZ}",
+        "client_id": client_id,
+        "source_id": options.source_id,
+        **price,
+        **texts,
+    }
     return to_json({"bookings": [given(body)]})
 
 
@@ -308,7 +294,7 @@ def strict_booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote
         "rental_id": int(booking.property_id) if booking.property_id.isdecimal() else booking.property_id,
         **stay,
         **price,
-        "price_to_pay_now": None if quote is None or quote.to_pay_now is None else format(quote.to_pay_now, "f"),
+        "price_to_pay_now": None if quote is None else _text(quote.to_pay_now),
         "source_id": None if options.source_id is None else str(options.source_id),
         "client": given(client),
         **texts,
@@ -327,19 +313,15 @@ def _asked(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | Non
         "adults": people.adults,
         "children": people.children,
     }
-    price: dict[str, Any]
-    if quote is None:
-        total = booking.total_price
-        price = {"currency": booking.currency, "final_price": None if total is None else format(total, "f")}
-    else:
-        price = {
-            "currency": quote.currency,
-            "initial_price": None if quote.initial_price is None else format(quote.initial_price, "f"),
-            "final_price": format(quote.final_price, "f"),
-            "bookings_fees": list(quote.fees),
-            "bookings_taxes": list(quote.taxes),
-        }
-    times = [str(fields.get(name)) for name in ("arrivalEstimatedTime", "departureEstimatedTime")]
+    quote = quote or Quote(booking.total_price, booking.currency)
+    price = {
+        "currency": quote.currency,
+        "initial_price": _text(quote.initial_price),
+        "final_price": _text(quote.final_price),
+        "bookings_fees": list(quote.fees),
+        "bookings_taxes": list(quote.taxes),
+    }
+    times = [str(fields.get(name)) for name in _TIMES]
     checkin, checkout = (time if _CLOCK_TIME.fullmatch(time) else None for time in times)
     texts = {
         "external_reference": booking.reference,
@@ -349,6 +331,10 @@ def _asked(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | Non
         "comments": _comments(booking, options, people),
     }
     return [stay, price, texts]
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else format(amount, "f")
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:

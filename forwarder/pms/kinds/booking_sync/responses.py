@@ -1,88 +1,16 @@
-"""BookingSync's API as an account asks it, its responses, and the meaning of its 422."""
+"""BookingSync's responses, and the meaning of its 422 and of lists without our booking. Pure."""
 
 import re
 from decimal import Decimal
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from pydantic import BaseModel, StrictInt, StrictStr, ValidationError
-from pydantic_core import from_json
 
 from forwarder.pms import sdk
-from forwarder.pms.kinds.booking_sync.requests import FIELDS, BookingSyncOptions, in_one_language
-from forwarder.pms.mapping.access import Auth, Credentials
-
-MEDIA_TYPE: Final = b"application/vnd.api+json"
-_API: Final = "/api/v3"
-_PARTS_OF_A_CREDENTIAL: Final = 3
-_OAUTH: Final = {"grant": "refresh_token", "tokenUrl": "{base}/oauth/token"}
-_AUTH: Final = Auth.model_validate({"form": "oauth", "oauth": _OAUTH})
-
-
-class BookingSyncApi:
-    """Asks; a token that is no longer taken is renewed once, and what was asked with it is asked again."""
-
-    def __init__(self, connection: sdk.AccountConnection, options: BookingSyncOptions, clock: sdk.Clock) -> None:
-        self._base_url = connection.base_url.rstrip("/")
-        self._clock = clock
-        token_url = options.token_url or f"{self._base_url.removesuffix(_API)}/oauth/token"
-        more = {"redirect_uri": options.redirect_uri}
-        self._credentials = Credentials(_AUTH, connection, clock, token_url=token_url, more=more)
-        # A JSON object is to be exactly what a token is renewed with.
-        is_object = connection.credential.lstrip().startswith("{")
-        whole = self._credentials.renews and len(from_json(connection.credential)) == _PARTS_OF_A_CREDENTIAL
-        self._unusable = is_object and not whole
-
-    async def ask(
-        self, send: sdk.Send, method: str, path: str, content: bytes = b"", *, query: str = ""
-    ) -> sdk.Response:
-        """The response to a request below the base URL. Raises `NotSent` and `NoResponse`."""
-        if self._unusable:
-            detail = "The account's credential is a JSON object without clientId, clientSecret and refreshToken."
-            raise sdk.NotSent("pms_credential_invalid", detail)
-        headers = [(b"Accept", MEDIA_TYPE)]
-        if content:
-            headers.append((b"Content-Type", MEDIA_TYPE))
-        request = sdk.Request(method, f"{self._base_url}/{path}", headers, content, query=query)
-        return await self._credentials.send(request, send)
-
-    async def ask_safely(
-        self, send: sdk.Send, method: str, path: str, content: bytes = b"", *, query: str = ""
-    ) -> sdk.Response:
-        """The same for a request that may be made any number of times: no response is no more than a delay. Raises `NotSent`."""
-        try:
-            return await self.ask(send, method, path, content, query=query)
-        except sdk.NoResponse as failure:
-            raise sdk.NotSent(failure.reason, failure.detail) from failure
-
-    async def tried(self, send: sdk.Send, method: str, path: str, content: bytes = b"") -> int:
-        """The status of the response to a request whose failure changes nothing; 0 if there is none."""
-        try:
-            return (await self.ask(send, method, path, content)).status_code
-        except (sdk.NotSent, sdk.NoResponse):
-            return 0
-
-    def unexpected(self, response: sdk.Response) -> sdk.Deferred | sdk.InDoubt:
-        if response.status_code == HTTPStatus.FORBIDDEN:
-            # The vendor's word for a good token whose application was not given the scope: the operator can ask for it.
-            detail = "The account's application may not do this (HTTP 403): it lacks a scope, or another one owns the booking."
-            return sdk.Deferred("pms_scope_too_small", detail)
-        outcome = sdk.unexpected(response, self._clock.now())
-        if response.status_code == HTTPStatus.TOO_MANY_REQUESTS and isinstance(outcome, sdk.Deferred):
-            reset = sdk.whole_number(response.header("x-ratelimit-reset") or "")  # a unix time
-            until = None if reset is None else sdk.bounded(reset - self._clock.now().timestamp())
-            return sdk.Deferred(outcome.reason, outcome.detail, outcome.retry_after_seconds or until)
-        return outcome
-
-
-# --- responses ---
+from forwarder.pms.kinds.booking_sync.requests import FIELDS, in_one_language
 
 _ECHO: Final = sdk.Echo("start_at", "end_at")
-_OF_THE_NIGHTS: Final = {"start_at", "end_at", "base"}
-_NOT_FREE = re.compile(r"availab|overlap|taken|booked|occupied|conflict", re.IGNORECASE)
-_OF_THE_RENTAL: Final = {"rental", "rental_id"}
-_OF_THE_CLIENT = re.compile(r"client(\.|$)")
 
 
 class SyncBooking(BaseModel):
@@ -120,17 +48,15 @@ class SyncBooking(BaseModel):
             return True
         if sdk.names_another(self.external_reference or "", booking.reference):
             return False
-        shown = {"start_at": self.start_at, "end_at": self.end_at}
-        return str(self.id) == booking.pms_id and not _ECHO.contradicts(shown, booking)
+        return str(self.id) == booking.pms_id and not _ECHO.contradicts(vars(self), booking)
 
     def may_be(self, booking: sdk.Booking) -> bool:
         """Whether nothing that it shows is another booking's."""
         rental = self.links.get("rental") if isinstance(self.links, dict) else None
-        shown = {"start_at": self.start_at, "end_at": self.end_at}
         return (
             (self.external_reference is None or self.is_ours(booking))
             and (rental is None or str(rental) == booking.property_id)
-            and not _ECHO.contradicts(shown, booking)
+            and not _ECHO.contradicts(vars(self), booking)
         )
 
     def record(self, paid_since: Decimal = Decimal(0)) -> dict[str, Any]:
@@ -163,8 +89,7 @@ class SyncBooking(BaseModel):
         for tax in self.bookings_taxes if isinstance(self.bookings_taxes, list) else ():
             match tax:
                 case {"name": name, "amount": str() as text} if not tax.get("tax_included_in_price"):
-                    value = sdk.amount(text)
-                    if value is not None:
+                    if (value := sdk.amount(text)) is not None:
                         taxes.append((in_one_language(name), value))
         initial, final = sdk.amount(self.initial_rental_price), sdk.amount(self.final_rental_price)
         discount = initial - final if initial is not None and final is not None and final < initial else Decimal(0)
@@ -212,72 +137,34 @@ def refusal_in(response: sdk.Response) -> tuple[str, str]:
     messages = errors_in(response)
     said = "; ".join(f"{field}: {message}" for field, message in messages.items())
     detail = "; ".join(f"{FIELDS.in_callers_words(field)}: {message}" for field, message in messages.items())
-    if any(_NOT_FREE.search(messages[field]) for field in messages.keys() & _OF_THE_NIGHTS):
+    not_free = r"(?i)availab|overlap|taken|booked|occupied|conflict"
+    if any(re.search(not_free, messages[field]) for field in messages.keys() & {"start_at", "end_at", "base"}):
         return "room_unavailable", detail
     for words, code in sdk.PRICE_AND_CARD:
         if words.search(said):
             return code, detail
-    if messages.keys() & _OF_THE_RENTAL:
+    if messages.keys() & {"rental", "rental_id"}:
         return "property_not_found", detail
-    return ("guest_refused" if any(map(_OF_THE_CLIENT.match, messages)) else "pms_refused"), detail
+    is_guests = any(re.match(r"client(\.|$)", field) for field in messages)
+    return "guest_refused" if is_guests else "pms_refused", detail
 
 
-_PER_PAGE: Final = 100
-_MOST_PAGES: Final = 20
-
-
-async def look_up(api: BookingSyncApi, booking: sdk.Booking, send: sdk.Send, *, strict: bool) -> sdk.LookupOutcome:
-    """Looks through what ends after the arrival and starts before the departure, cancelled ones too, page by page. `strict`: it may
-    have been made as a strict booking."""
-    asked: dict[str, Any] = {
-        "rental_id": booking.property_id,
-        "from": booking.arrival.isoformat(),
-        "until": booking.departure.isoformat(),
-        "include_canceled": "true",
-        "per_page": _PER_PAGE,
-    }
-    shown: list[SyncBooking] = []
-    for page in range(1, _MOST_PAGES + 1):
-        response = await api.ask(send, "GET", "bookings", query=urlencode({**asked, "page": page}))
-        bookings = bookings_in(response) if response.status_code == HTTPStatus.OK else None
-        if bookings is None:
-            return sdk.harmless(api.unexpected(response))
-        repeated = bool(bookings) and {each.id for each in bookings} <= {each.id for each in shown}
-        shown += bookings
-        booked = {each.id: each for each in bookings if each.is_ours(booking) and each.status == "Booked"}
-        if booked:
-            first, *others = booked
-            return sdk.Confirmed(str(first), booked[first].record(), doubles=tuple(map(str, others)))
-        pages = sdk.whole_number(response.header("x-total-pages") or "")
-        if repeated or (not bookings and page < (pages or 0)):
-            return sdk.harmless(sdk.not_understood(response))
-        # Where the PMS does not say how many there are, an empty page ends the list.
-        if not bookings or page == pages:
-            return _not_booked(shown, booking, strict=strict)
-    return sdk.Deferred("pms_lists_too_much", f"The PMS lists more than {_MOST_PAGES * _PER_PAGE} bookings.")
-
-
-def _not_booked(shown: list[SyncBooking], booking: sdk.Booking, *, strict: bool) -> sdk.Absent | sdk.Deferred:
-    """What a list without a confirmed booking of ours means. A hold that was neither confirmed nor paid for does not count."""
+def not_booked(shown: list[SyncBooking], booking: sdk.Booking, *, strict: bool) -> sdk.Absent | sdk.Deferred:
+    """What a list without a confirmed booking of ours means. A hold that was neither confirmed nor paid for does not count.
+    `strict`: it may have been made as a strict booking, of which BookingSync does not document whether it keeps its reference."""
     others = [found for found in shown if not found.is_ours(booking)]
     if not all("external_reference" in found.model_fields_set for found in others):
         detail = "The account's credential may not see the references of bookings; it needs the scope bookings_read."
         return sdk.Deferred("pms_scope_too_small", detail)
-    if strict and any(found.external_reference is None and _may_be_on(found, booking) for found in others):
-        # BookingSync does not document whether a strict booking keeps its reference.
-        detail = "A booking without a reference is on these nights, and may be this one."
-        return sdk.Deferred("pms_reference_not_shown", detail)
+    for found in others if strict else ():
+        arrival, departure = sdk.day(found.start_at), sdk.day(found.end_at)
+        may_be = arrival is None or departure is None or (arrival < booking.departure and departure > booking.arrival)
+        if may_be and found.external_reference is None:
+            detail = "A booking without a reference is on these nights, and may be this one."
+            return sdk.Deferred("pms_reference_not_shown", detail)
     ours = [found for found in shown if found.is_ours(booking) and not found.came_to_nothing]
     if not ours:
         return sdk.Absent()
     if all(found.status == "Canceled" for found in ours):
         return sdk.Deferred(sdk.CANCELLED_IN_PMS, "The PMS made the booking, and it was cancelled there since.")
     return sdk.Deferred("pms_still_working", "The PMS holds the nights for the booking and has not confirmed it yet.")
-
-
-def _may_be_on(found: SyncBooking, booking: sdk.Booking) -> bool:
-    """Whether it has some of the nights of `booking`, or does not say which nights it has."""
-    arrival, departure = sdk.day(found.start_at), sdk.day(found.end_at)
-    if arrival is None or departure is None:
-        return True
-    return arrival < booking.departure and departure > booking.arrival
