@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ValidationError
 
 from forwarder.pms.accounts import traits_of
-from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.fields import becomes
 from forwarder.pms.mapping.adapter import MappedKind
 from forwarder.pms.mapping.model import PmsMapping, counted
 from forwarder.pms.port import AccountConnection, BadOptions
 from forwarder.pms.registry import registered
 from forwarder.pms.rehearsal import table_of, trial_run
+from forwarder.pms.sdk import AdapterKind
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import booking_of
 from forwarder.reservation.outcome import Rejected
@@ -78,13 +78,13 @@ def try_out(
     origin = urlsplit(address)
     requests = [
         {
-            "step": one.step,
-            "method": one.shown.method,
-            "url": f"{origin.scheme}://{origin.netloc}{one.shown.path}",
-            "headers": dict(one.headers),
-            "body": one.shown.body,
+            "step": step,
+            "method": shown.method,
+            "url": f"{origin.scheme}://{origin.netloc}{shown.path}",
+            "headers": headers,
+            "body": shown.body,
         }
-        for one in tried
+        for step, shown, headers in tried
     ]
     refused = rehearsal.outcome.problem.detail if isinstance(rehearsal.outcome, Rejected) else None
     return {"requests": requests, "assumed": list(rehearsal.assumed), "refused": refused}

@@ -16,14 +16,13 @@ from pydantic_core import from_json, to_json
 from forwarder.observability.tracing import Kind, Span, Tracer, ending
 from forwarder.pms import sdk
 from forwarder.pms.accounts import Plaintext, is_encrypted
-from forwarder.pms.adapter import limits_of
 from forwarder.pms.auth import SharedGrantKeeper
 from forwarder.pms.http.client import PmsClient, PushPolicy, Reuse, Transport
 from forwarder.pms.http.connect import trust_of
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.outcomes import is_yes, read_again, read_words
 from forwarder.pms.port import SEARCH_UNPROVEN, SYSTEM_TLS, Pace, Pms, PmsDirectory
-from forwarder.pms.registry import Registry, check_options, registered
+from forwarder.pms.registry import Registry, check_options, limits_of, registered
 from forwarder.pms.responses import clean
 from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.reservation.booking import AS_IT_IS

@@ -38,11 +38,10 @@ _PARTS: Final[Mapping[str, tuple[type[BaseModel], ...]]] = {
     "guest.": (Guest, GeneralGuest),
     "cardDetails.": (CardDetails,),
 }
-_WHOLES: Final = {"guest", "guest.address", "cardDetails"}
-_EACH: Final = [
+_EACH: Final = dict.fromkeys(
     prefix + to_camel(name) for prefix, models in _PARTS.items() for model in models for name in model.model_fields
-]
-SPECIFIED: Final = tuple(name for name in dict.fromkeys(_EACH) if name not in _WHOLES)
+)
+SPECIFIED: Final = tuple(name for name in _EACH if name not in {"guest", "guest.address", "cardDetails"})
 """Every field of the two reservation requests, with those of the guest, the address and the card: `guest.address.city`."""
 
 
@@ -85,7 +84,6 @@ class SentAs:
 
 Fate = SentAs | InNotes | LeftOut | Refused
 
-_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _WORDS: Final[Mapping[str, str]] = {
     "morChannel": "Payment taken by",
     "propertyId": "Property",
@@ -112,12 +110,11 @@ _MEANINGS: Final[Mapping[tuple[str, str], str]] = {
     ("morChannel", "SELF"): "the host or the booking engine (SELF)",
     ("morChannel", "PMS"): "the property management system (PMS)",
 }
-_OWN_WORDS: Final = {"notes", "comments"}
 
 
 def words_for(name: str) -> str:
     """The field's name in a line of notes: `Promotion code` for `promotionCode`."""
-    return _WORDS.get(name) or _CAPITAL.sub(" ", name.rpartition(".")[2]).capitalize()
+    return _WORDS.get(name) or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.rpartition(".")[2]).capitalize()
 
 
 def value_of(booking: Booking, name: str) -> Any:
@@ -142,22 +139,20 @@ def as_text(value: Any) -> str:
 def line_of(name: str, value: Any) -> str:
     """One field in plain words; the caller's own notes and comments unchanged."""
     text = as_text(value)
-    return text if name in _OWN_WORDS else f"{words_for(name)}: {_MEANINGS.get((name, text), text)}"
+    return text if name in ("notes", "comments") else f"{words_for(name)}: {_MEANINGS.get((name, text), text)}"
 
 
 def becomes(fate: Fate, notes: str) -> str:
     """A field's fate in a few words; `notes`: the PMS's name of its field for notes."""
     match fate:
         case SentAs():
-            said = [f"sent as {', '.join(fate.names)}{f', {fate.how}' if fate.how else ''}"]
-            if fate.only_if is not None:
-                said.append(f"only if {' is '.join(fate.only_if)}")
-            if fate.otherwise is not None:
-                said.append(f"else {becomes(fate.otherwise, notes)}")
-            return "; ".join(said)
+            sent = f"sent as {', '.join(fate.names)}{f', {fate.how}' if fate.how else ''}"
+            condition = "" if fate.only_if is None else f"only if {' is '.join(fate.only_if)}"
+            otherwise = "" if fate.otherwise is None else f"else {becomes(fate.otherwise, notes)}"
+            return "; ".join(filter(None, (sent, condition, otherwise)))
         case InNotes(how=how, also=also):
             besides = f"also as {', '.join(also)}" if also else ""
-            return ", ".join(part for part in (f"in {notes}", how, besides) if part)
+            return ", ".join(filter(None, (f"in {notes}", how, besides)))
         case LeftOut(reason=reason):
             return f"not sent: {reason}"
         case Refused(code=code, when=when):
@@ -191,10 +186,8 @@ class FieldTable:
     def lines(self, booking: Booking, unfit: Mapping[str, str | None] | None = None) -> list[str]:
         """Notes for the PMS: a line for each given field that the PMS has no field for. `unfit`: fields whose value the PMS's own
         field does not take, each with a text to write instead of the value, if any."""
-        unfit = unfit or {}
-        names = self._noted if not unfit else [name for name in SPECIFIED if name in unfit or name in self._noted]
-        lines = []
-        for name in names:
+        unfit, lines = unfit or {}, []
+        for name in [name for name in SPECIFIED if name in unfit or name in self._noted] if unfit else self._noted:
             value = value_of(booking, name)
             only_room = name == "roomId" and booking.room_id == booking.property_id
             if value is not None and not only_room and not (value == 0 and name.startswith("numberOf")):
@@ -222,10 +215,6 @@ class FieldTable:
 
 # --- guests ---
 
-_CODE = re.compile(r"[A-Z]{2}")
-_BETWEEN = re.compile(r"[^a-z0-9]+")
-_OTHER_CODES = {"UK": "GB", "EL": "GR"}
-
 Unfit = dict[str, str | None]
 
 
@@ -242,12 +231,9 @@ def headcount(booking: Booking, *, infants_are_children: bool) -> Headcount:
     """Every guest is counted: those whom nothing says to be children or infants are adults."""
     names = ("numberOfAdults", "numberOfChildren", "numberOfInfants", "numberOfGuests")
     adults, children, infants, guests = map(booking.fields.get, names)
-    counted_children = children
-    if infants_are_children and infants is not None:
-        counted_children = (children or 0) + infants
-    counted = adults
-    if guests is not None:
-        counted = max(adults or 0, guests - (children or 0) - (infants or 0))
+    with_infants = infants_are_children and infants is not None
+    counted_children = (children or 0) + (infants or 0) if with_infants else children
+    counted = adults if guests is None else max(adults or 0, guests - (children or 0) - (infants or 0))
     unfit: Unfit = {}
     if adults is not None and counted is not None and counted != adults:
         unfit["numberOfAdults"] = f"{adults}; {counted - adults} more of the {guests} guests are counted as adults"
@@ -279,8 +265,8 @@ def code_of(country: object) -> str | None:
     """The ISO 3166-1 code of two letters of a country that is given by its code or by a usual name; None for any other text. A code
     that is in no list is kept: the PMS may know it."""
     text = str(country).strip()
-    if _CODE.fullmatch(text):
-        return _OTHER_CODES.get(text, text)
+    if re.fullmatch("[A-Z]{2}", text):
+        return {"UK": "GB", "EL": "GR"}.get(text, text)
     return _codes().get(_plain(text))
 
 
@@ -299,5 +285,5 @@ def _codes() -> Mapping[str, str]:
 def _plain(name: str) -> str:
     """Without case, accents, punctuation and a leading article."""
     letters = unicodedata.normalize("NFKD", name.casefold().replace("&", " and "))
-    words = _BETWEEN.sub(" ", "".join(letter for letter in letters if not unicodedata.combining(letter))).strip()
-    return words.removeprefix("the ")
+    words = re.sub("[^a-z0-9]+", " ", "".join(letter for letter in letters if not unicodedata.combining(letter)))
+    return words.strip().removeprefix("the ")

@@ -16,19 +16,15 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 from forwarder.pms.accounts import CODED, PAGES
-from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.fields import FieldTable
 from forwarder.pms.mapping.document import faults_of
 from forwarder.pms.port import AccountConnection, BadOptions, Capabilities, Limits, UnknownKind
+from forwarder.pms.sdk import AdapterKind, Kind
 from forwarder.process.clock import Clock
 from forwarder.process.loading import load
 from forwarder.tenancy.port import Account
 
 _log = structlog.get_logger(__name__)
-
-GROUP: Final = "forwarder.pms"
-_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_PARTS: Final[Mapping[str, type]] = {"capabilities": Capabilities, "limits": Limits, "fields": FieldTable}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,7 @@ class Registry:
 def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
     """The built-in kinds, not yet loaded, and those of every distribution on the path. Imports what the entry points name; raises
     nothing of it."""
-    found = list(entry_points(group=GROUP))
+    found = list(entry_points(group="forwarder.pms"))
     often = Counter(point.name for point in found)
     kinds: dict[str, AdapterKind] = {}
     origins, not_loaded = {}, []
@@ -66,16 +62,15 @@ def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
             unfit = "a kind of that name is built in"
         elif often[point.name] > 1:
             unfit = "more than one distribution brings a kind of that name"
-        elif _NAME.fullmatch(point.name) is None:
+        elif re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", point.name) is None:
             unfit = "a kind is named by lower-case words with hyphens between, such as acme-fax"
         else:
             try:
                 loaded = point.load()
-            except Exception as error:  # noqa: BLE001 - an error in third-party code stops nothing else
-                unfit = f"{point.value} raised {type(error).__name__}: {error}"
-            else:
                 lacking = lacks(loaded)
                 unfit = f"{point.value} is not the class of an adapter: {lacking}" if lacking else ""
+            except Exception as error:  # noqa: BLE001 - an error in third-party code stops nothing else
+                unfit = f"{point.value} raised {type(error).__name__}: {error}"
         if unfit:
             not_loaded.append(NotLoaded(point.name, _distribution(point), unfit))
         elif loaded is not None:
@@ -88,7 +83,7 @@ def lacks(candidate: object) -> str:
     """What `candidate` lacks to be an `AdapterKind`; empty if nothing."""
     if not callable(candidate):
         return "it cannot be called"
-    for name, wanted in _PARTS.items():
+    for name, wanted in {"capabilities": Capabilities, "limits": Limits, "fields": FieldTable}.items():
         if not isinstance(getattr(candidate, name, None), wanted):
             return f"its {name} is no {wanted.__name__}"
     options = getattr(candidate, "options", None)
@@ -107,9 +102,8 @@ class BuiltIn(Mapping[str, AdapterKind]):
     """The built-in kinds by name, each loaded on first use."""
 
     def __getitem__(self, kind: str) -> AdapterKind:
-        found: AdapterKind = (
-            load("forwarder.pms.mapping.adapter:shipped")(kind) if kind in PAGES else load(CODED[kind][0])
-        )
+        shipped = "forwarder.pms.mapping.adapter:shipped"
+        found: AdapterKind = load(shipped)(kind) if kind in PAGES else load(CODED[kind][0])
         return found
 
     def __contains__(self, kind: object) -> bool:
@@ -157,3 +151,10 @@ def takes_cancellations(account: Account, clock: Clock) -> bool:
         return True
     connection = AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
     return registered().kinds[account.kind](connection, clock).capabilities.cancel
+
+
+def limits_of(kind: AdapterKind, options: Mapping[str, Any]) -> Limits:
+    """The published rate limits of an account with these options."""
+    if isinstance(kind, Kind) and kind.limits_by is not None:
+        return kind.limits_by(options)
+    return kind.limits

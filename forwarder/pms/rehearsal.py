@@ -24,9 +24,10 @@ from forwarder.reservation.checks.card_numbers import digits_of, masked
 CREDENTIAL: Final = "the-credential:is-withheld"
 """Placeholder for every credential, in the form user:password, which some adapters require."""
 
+TRIED_ID: Final = "THE-PMS-ID"
+"""Placeholder for the PMS's id of a reservation."""
+
 _HIDDEN: Final = "***"
-_DRY_RUN: Final = "dry_run"
-"""The reason of every response that does not come. Nobody records it: what becomes of a dry run is no outcome."""
 _OTHER_CARDS: Final = [
     sdk.CardDetails.model_validate(
         {"cardNumber": number, "cardHolderName": holder, "expiryMonth": month, "expiryYear": year, "cvv": cvv}
@@ -36,8 +37,6 @@ _OTHER_CARDS: Final = [
         ("378282246310005", "Third Person", "10", "2098", "2213"),
     )
 ]
-_MIN_CARD_DIGITS: Final = 12
-_MAX_REQUESTS: Final = 20
 WITHHELD: Final = LentGrant(sdk.Grant(CREDENTIAL.replace(":", "-")))
 """Has a token for every account."""
 
@@ -58,7 +57,7 @@ class _FrozenClock:
 
 
 @dataclass(slots=True)
-class _Run:
+class DryRun:
     """The requests of one run of an adapter, which nobody receives. `alone`: it ends with the first. `outcome`: of a run that sends
     nothing, if that is certain."""
 
@@ -72,31 +71,17 @@ class _Run:
 
     async def send(self, request: sdk.Request) -> sdk.Response:
         answered: sdk.StandIn | None = None
-        if not self.ended and len(self.requests) < _MAX_REQUESTS:
+        if not self.ended and len(self.requests) < 20:  # noqa: PLR2004
             destination_of(request.url)
             self.requests.append(request)
             if not self.alone and isinstance(self.adapter, sdk.RehearsingAdapter):
                 answered = self.adapter.stand_in(request, self.booking)
         if answered is None:
             self.ended = True
-            raise sdk.NoResponse(_DRY_RUN, "Nothing is sent in a dry run.")
+            raise sdk.NoResponse("dry_run", "Nothing is sent in a dry run.")  # nobody records it: it is no outcome
         if answered.means:
             self.assumed.append(answered.means)
         return answered.response
-
-
-async def rehearse(
-    connection: sdk.AccountConnection, booking: sdk.Booking, clock: sdk.Clock, registry: Registry | None = None
-) -> Rehearsal:
-    """What creating `booking` would ask of the PMS. The connection's credential is not looked at. Raises `UnknownKind` and
-    `BadOptions`, and nothing of what the adapter does."""
-    adapter = _adapter(connection, _FrozenClock(clock), registry or registered())
-    run = await _run(adapter, booking)
-    shown = [_shown(request) for request in run.requests]
-    if booking.card is not None:
-        others = [await _run(adapter, replace(booking, card=card)) for card in _OTHER_CARDS]
-        shown = _without_card(shown, [[*map(_shown, other.requests)] for other in others], booking.card)
-    return Rehearsal(shown, run.assumed, run.outcome)
 
 
 class Previews:
@@ -106,7 +91,15 @@ class Previews:
         self._clock = clock
 
     async def rehearse(self, connection: sdk.AccountConnection, booking: sdk.Booking) -> Rehearsal:
-        return await rehearse(connection, booking, self._clock)
+        """What creating `booking` would ask of the PMS. The connection's credential is not looked at. Raises `UnknownKind` and
+        `BadOptions`, and nothing of what the adapter does."""
+        adapter = _adapter(connection, _FrozenClock(self._clock))
+        run = await dry_run(adapter, booking)
+        shown = [_shown(request) for request in run.requests]
+        if booking.card is not None:
+            others = [await dry_run(adapter, replace(booking, card=card)) for card in _OTHER_CARDS]
+            shown = _without_card(shown, [[*map(_shown, other.requests)] for other in others], booking.card)
+        return Rehearsal(shown, run.assumed, run.outcome)
 
     def losses(self, connection: sdk.AccountConnection) -> Sequence[Loss]:
         try:
@@ -117,21 +110,18 @@ class Previews:
 
 def table_of(connection: sdk.AccountConnection, clock: sdk.Clock, registry: Registry | None = None) -> sdk.FieldTable:
     """What becomes of each field in that account. Raises as `rehearse` does."""
-    return _adapter(connection, clock, registry or registered()).fields
+    return _adapter(connection, clock, registry).fields
 
 
-def _adapter(connection: sdk.AccountConnection, clock: sdk.Clock, registry: Registry) -> sdk.Adapter:
+def _adapter(connection: sdk.AccountConnection, clock: sdk.Clock, registry: Registry | None = None) -> sdk.Adapter:
+    registry = registry or registered()
     check_options(connection.kind, connection.options, registry)
     return registry.kinds[connection.kind](replace(connection, credential=CREDENTIAL, grants=WITHHELD), clock)
 
 
-async def requests_of(adapter: sdk.Adapter, booking: sdk.Booking) -> Sequence[sdk.Request]:
-    """The requests that `adapter` would make, as they are: for tests of what it sends."""
-    return (await _run(adapter, booking)).requests
-
-
-async def _run(adapter: sdk.Adapter, booking: sdk.Booking) -> _Run:
-    run = _Run(adapter, booking)
+async def dry_run(adapter: sdk.Adapter, booking: sdk.Booking) -> DryRun:
+    """A create by `adapter`, with its requests as they are."""
+    run = DryRun(adapter, booking)
     outcome: sdk.Outcome
     try:
         outcome = await adapter.create(booking, run.send)
@@ -144,30 +134,16 @@ async def _run(adapter: sdk.Adapter, booking: sdk.Booking) -> _Run:
     return run
 
 
-@dataclass(frozen=True, slots=True)
-class TriedRequest:
-    """A request as it would be sent: `step` is create, find or cancel. Credentials and cards are out of sight."""
-
-    step: str
-    shown: ShownRequest
-    headers: Sequence[tuple[str, str]]
-
-
-TRIED_ID: Final = "THE-PMS-ID"
-"""Placeholder for the PMS's id of a reservation."""
-
-
 async def trial_run(
-    connection: sdk.AccountConnection, booking: sdk.Booking, clock: sdk.Clock, registry: Registry | None = None
-) -> tuple[Rehearsal, Sequence[TriedRequest]]:
-    """The dry run of a create, and each request of it and of the first of a look-up and a cancellation. Nothing is sent. Raises as
-    `rehearse` does."""
-    registry = registry or registered()
-    rehearsal = await rehearse(connection, booking, clock, registry)
-    adapter = _adapter(connection, _FrozenClock(clock), registry)
-    created = (await _run(adapter, booking)).requests
+    connection: sdk.AccountConnection, booking: sdk.Booking, clock: sdk.Clock
+) -> tuple[Rehearsal, Sequence[tuple[str, ShownRequest, Mapping[str, str]]]]:
+    """The dry run of a create; and each request of it, and the first of a look-up and of a cancellation, with its step (create,
+    find or cancel) and its headers. Credentials and cards are out of sight. Nothing is sent. Raises as `rehearse` does."""
+    rehearsal = await Previews(clock).rehearse(connection, booking)
+    adapter = _adapter(connection, _FrozenClock(clock))
+    created = (await dry_run(adapter, booking)).requests
     pairs = zip(rehearsal.requests, created, strict=False)
-    tried = [TriedRequest("create", shown, _headers_of(request)) for shown, request in pairs]
+    tried = [("create", shown, _headers_of(request)) for shown, request in pairs]
     uncarded = replace(booking, card=None)
     steps: dict[str, Callable[[sdk.Send], Awaitable[object]]] = {}
     if adapter.capabilities.find_by_reference:
@@ -175,21 +151,19 @@ async def trial_run(
     if adapter.capabilities.cancel:
         steps["cancel"] = lambda send: adapter.cancel(uncarded, TRIED_ID, send)
     for step, ask in steps.items():
-        run = _Run(adapter, uncarded, alone=True)
+        run = DryRun(adapter, uncarded, alone=True)
         # Nobody answers, and adapters are other people's code: what was asked until then is shown.
         with suppress(Exception):
             await ask(run.send)
-        tried += [TriedRequest(step, _shown(request), _headers_of(request)) for request in run.requests]
+        tried += [(step, _shown(request), _headers_of(request)) for request in run.requests]
     return rehearsal, tried
 
 
-def _headers_of(request: sdk.Request) -> list[tuple[str, str]]:
+def _headers_of(request: sdk.Request) -> dict[str, str]:
     """As text. A value that contains the credential, in any encoding, is hidden."""
+    told = (*CREDENTIAL.split(":"), b64encode(CREDENTIAL.encode()).decode())
     named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
-    return [(name, _HIDDEN if any(told in value for told in _TOLD) else value) for name, value in named]
-
-
-_TOLD: Final = (*CREDENTIAL.split(":"), b64encode(CREDENTIAL.encode()).decode())
+    return {name: _HIDDEN if any(one in value for one in told) else value for name, value in named}
 
 
 def _shown(request: sdk.Request) -> ShownRequest:
@@ -237,5 +211,5 @@ def _masked(mine: Any, theirs: Sequence[Any], card: sdk.CardDetails) -> Any:
     if isinstance(mine, list) and all(isinstance(one, list) and len(one) == len(mine) for one in theirs):
         return [_masked(part, [their[at] for their in theirs], card) for at, part in enumerate(mine)]
     number = digits_of(card.card_number or "")
-    is_number = isinstance(mine, str | int) and digits_of(str(mine)) == number and len(number) >= _MIN_CARD_DIGITS
+    is_number = isinstance(mine, str | int) and digits_of(str(mine)) == number and len(number) >= 12  # noqa: PLR2004
     return masked(number) if is_number else _HIDDEN

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forwarder.http.server import serve
-from forwarder.pms.adapter import limits_of
-from forwarder.pms.registry import check_options, registered
+from forwarder.pms.registry import check_options, limits_of, registered
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
 from forwarder.reservation.outcome import Confirmed

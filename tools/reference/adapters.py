@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from forwarder.pms.accounts import page_text
-from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.fields import SPECIFIED, SentAs, becomes
 from forwarder.pms.mapping.adapter import MappedKind
 from forwarder.pms.mapping.model import SOURCES, PmsMapping, counted, source_of
@@ -13,6 +12,7 @@ from forwarder.pms.mapping.operations import Operation
 from forwarder.pms.mapping.values import DERIVED, FIELDS
 from forwarder.pms.port import Limit
 from forwarder.pms.registry import KINDS
+from forwarder.pms.sdk import AdapterKind
 from tools.reference.source import HEAD, PACKAGE, table
 
 # --- docs/reference/adapter-fields.md ---------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from forwarder.pms.adapter import NoOptions
 from forwarder.pms.mapping.values import MISSING, FieldName, JsonPath, Written, nonsense, same, texts_at, value_at
+from forwarder.pms.sdk import NoOptions
 
 Scalar = StrictStr | StrictBool | StrictInt | StrictFloat
 Text = Annotated[str, Field(min_length=1, max_length=256)]

@@ -23,7 +23,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.sdk import AdapterKind
 from forwarder_pms_kit.conformance import answers, behaviour, capabilities, confidentiality, fields
 from forwarder_pms_kit.conformance.course import HABIT_CHECKS
 from forwarder_pms_kit.conformance.site import CARD, Site

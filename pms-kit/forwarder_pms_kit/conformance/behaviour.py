@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from forwarder.pms.adapter import limits_of
+from forwarder.pms.registry import limits_of
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred
 from forwarder_pms_kit.conformance.faults import LOST, SLOW, Again, Break, Disruption, Instead, after, before, of_body

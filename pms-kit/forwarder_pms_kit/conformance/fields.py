@@ -13,11 +13,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic_core import from_json
 
 from forwarder.pms.accounts import traits_of
-from forwarder.pms.adapter import Adapter
 from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, Refused, SentAs, line_of, words_for
 from forwarder.pms.http.client import Request
 from forwarder.pms.port import AccountConnection
-from forwarder.pms.rehearsal import CREDENTIAL, WITHHELD, requests_of
+from forwarder.pms.rehearsal import CREDENTIAL, WITHHELD, dry_run
+from forwarder.pms.sdk import Adapter
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking, booking_of
 from forwarder.reservation.request import CardDetails
@@ -217,7 +217,7 @@ async def _places(adapter: Adapter, booking: Booking, name: str, marker: _Marker
     notes = adapter.fields.notes
     fate, places = adapter.fields.fates[name], []
     begin = line_of(name, "").strip() if name in ("notes", "comments") else f"{words_for(name)}: "
-    for request in await requests_of(adapter, booking):
+    for request in (await dry_run(adapter, booking)).requests:
         for place, text in _leaves(request):
             found = any(text == form or (len(form) >= _MIN_TELLING and form in text) for form in marker.spellings)
             if _matches(place, notes):  # there it is a line of notes, unless it is sent under that name by itself

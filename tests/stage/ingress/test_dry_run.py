@@ -12,7 +12,7 @@ import structlog
 from forwarder.pms.accounts import traits_of
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import KINDS
-from forwarder.pms.rehearsal import requests_of
+from forwarder.pms.rehearsal import dry_run
 from forwarder.reservation.booking import Booking, apply_rules
 from forwarder.reservation.outcome import Status
 from forwarder.topics.codec import decode_submission
@@ -91,7 +91,7 @@ async def test_it_is_what_a_worker_sends() -> None:
         assert isinstance(booking, Booking)
         account = house.directory.accounts["alpha-1"]
         connection = AccountConnection("a", "website-builder", account.base_url, "a-credential")
-        [sent] = await requests_of(KINDS["website-builder"](connection, house.clock), booking)
+        [sent] = (await dry_run(KINDS["website-builder"](connection, house.clock), booking)).requests
     assert tried["path"] == "/websites/77/reservations"
     assert sent.url.endswith(tried["path"])
     assert json.loads(sent.content) == tried["body"] | {"reference": booking.reference}

@@ -8,7 +8,7 @@ import pytest
 from forwarder.pms.mapping.adapter import MappedKind
 from forwarder.pms.port import AccountConnection, BadOptions, Rehearsal, UnknownKind
 from forwarder.pms.registry import KINDS
-from forwarder.pms.rehearsal import rehearse
+from forwarder.pms.rehearsal import Previews
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Rejected
 from forwarder.reservation.request import CardDetails
@@ -27,7 +27,7 @@ CHARGED = CARD.model_copy(update={"card_holder_name": "Holder of it"})
 async def tried(kind: str, asked: Booking | None = None, **options: Any) -> Rehearsal:
     base_url = BASE_URLS.get(kind, "https://pms.example/base")
     connection = AccountConnection("acme", kind, base_url, "a-sealed-credential", options=options)
-    return await rehearse(connection, asked or booking(), ManualClock(NOW))
+    return await Previews(ManualClock(NOW)).rehearse(connection, asked or booking())
 
 
 def paths(rehearsal: Rehearsal) -> list[str]:

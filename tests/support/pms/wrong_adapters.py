@@ -13,12 +13,12 @@ import httpx
 from pydantic import ConfigDict
 from pydantic_core import from_json
 
-from forwarder.pms.adapter import NoOptions
 from forwarder.pms.fields import FieldTable, LeftOut
 from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.response import NoResponse, NotSent, Response
 from forwarder.pms.kinds.generic import GenericAdapter
 from forwarder.pms.port import AccountConnection, Capabilities
+from forwarder.pms.sdk import NoOptions
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
