@@ -56,8 +56,7 @@ def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
     kinds: dict[str, AdapterKind] = {}
     origins, not_loaded = {}, []
     for point in sorted(found, key=lambda point: (point.name, _distribution(point))):
-        loaded: AdapterKind | None = None
-        unfit = ""
+        whose = _distribution(point)
         if point.name in built_in:
             unfit = "a kind of that name is built in"
         elif often[point.name] > 1:
@@ -67,14 +66,13 @@ def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
         else:
             try:
                 loaded = point.load()
-                lacking = lacks(loaded)
-                unfit = f"{point.value} is not the class of an adapter: {lacking}" if lacking else ""
+                if not (lacking := lacks(loaded)):
+                    kinds[point.name], origins[point.name] = loaded, whose
+                    continue
+                unfit = f"{point.value} is not the class of an adapter: {lacking}"
             except Exception as error:  # noqa: BLE001 - an error in third-party code stops nothing else
                 unfit = f"{point.value} raised {type(error).__name__}: {error}"
-        if unfit:
-            not_loaded.append(NotLoaded(point.name, _distribution(point), unfit))
-        elif loaded is not None:
-            kinds[point.name], origins[point.name] = loaded, _distribution(point)
+        not_loaded.append(NotLoaded(point.name, whose, unfit))
     # Chained, not copied: copying would load every built-in kind.
     return Registry(ChainMap(kinds, built_in), origins, tuple(not_loaded))  # type: ignore[arg-type]  # only its first is written
 

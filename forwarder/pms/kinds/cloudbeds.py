@@ -86,8 +86,6 @@ class CloudbedsAdapter(MappedAdapter):
         same = known and id_of(self._mapping.reservation, shown) == outcome.pms_reservation_id
         return self._record(outcome, shown, booking) if same and may_be_ours(self._mapping, shown, booking) else outcome
 
-    # --- the note ---
-
     async def _leave_note(
         self, reservation_id: str, booking: sdk.Booking, send: sdk.Send, *, again: bool = False
     ) -> None:
@@ -113,8 +111,6 @@ class CloudbedsAdapter(MappedAdapter):
                 if (sdk.read_object(response) or {}).get("success") is True:
                     return
         _log.warning("note.lost", request_id=booking.reference, kind="cloudbeds", pms_reservation_id=reservation_id)
-
-    # --- the record, and dry runs ---
 
     def record(self, shown: Mapping[str, Any], booking: sdk.Booking) -> dict[str, Any]:  # noqa: ARG002 - the port's
         """No currency is shown."""

@@ -106,8 +106,6 @@ class Auth(Table):
             yield "`credential` is for the form basic"
 
 
-# --- authenticating requests ---
-
 MEDIA_TYPES: Final = {"form": b"application/x-www-form-urlencoded", "json": b"application/json"}
 _ACCEPT: Final = (b"Accept", b"application/json")
 
@@ -194,9 +192,6 @@ class Credentials:
         return grant
 
 
-# --- signatures ---
-
-
 def _signed(request: sdk.Request, signature: Signature, credential: str, now: datetime) -> sdk.Request:
     key, _, secret = credential.partition(":")
     if not key or not secret:
@@ -217,9 +212,6 @@ def _signed(request: sdk.Request, signature: Signature, credential: str, now: da
     for name, what in signature.headers.items():
         headers += sdk.credential_header(name.encode(), signed if what == "signature" else parts[what])
     return replace(request, headers=(*request.headers, *headers), query=query)
-
-
-# --- tokens ---
 
 
 class _Client(BaseModel):

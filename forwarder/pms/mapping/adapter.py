@@ -74,8 +74,6 @@ class MappedAdapter:
     def _record(self, outcome: sdk.Confirmed, shown: Any, booking: sdk.Booking) -> sdk.Confirmed:
         return replace(outcome, record=self.record(shown, booking)) if isinstance(shown, dict) else outcome
 
-    # --- create ---
-
     async def create(self, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
         create = self._mapping.create
         try:
@@ -157,8 +155,6 @@ class MappedAdapter:
             elif isinstance(shown, dict) and shown and answers.id_of(seen_as, shown) in (None, pms_id):
                 state = answers.state_of(seen_as, shown)
         return state, answer.response
-
-    # --- find ---
 
     async def find(self, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome:
         mapping, find, shows = self._mapping, self._mapping.find, self._mapping.read_backs
@@ -246,8 +242,6 @@ class MappedAdapter:
             return outcome
         return self._record(outcome, items[ids.index(outcome.pms_reservation_id)], booking)
 
-    # --- cancel ---
-
     async def cancel(self, booking: sdk.Booking, pms_reservation_id: str, send: sdk.Send) -> sdk.CancelOutcome:
         cancel = self._mapping.cancel
         if cancel is None:
@@ -298,8 +292,6 @@ class MappedAdapter:
             return sdk.Cancelled() if sdk.cancelled_before(said) else sdk.refusal(booking, "cancellation_refused", said)
         in_words = failed.reason == REFUSED_IN_WORDS and sdk.cancelled_before(failed.detail)
         return sdk.Cancelled() if in_words else sdk.harmless(failed)
-
-    # --- requests and their answers ---
 
     async def _ask(self, operation: Operation, asked: Asked, send: sdk.Send) -> answers.Answer:
         try:
@@ -369,8 +361,6 @@ class MappedAdapter:
         if not isinstance(outcome, sdk.Deferred) or outcome.retry_after_seconds is not None:
             return outcome
         return replace(outcome, retry_after_seconds=sdk.hold_off_asked(response, self._clock.now()) or None)
-
-    # --- dry runs ---
 
     def stand_in(self, request: sdk.Request, _booking: sdk.Booking) -> sdk.StandIn | None:
         """The answer to the first request of a create that takes two."""

@@ -64,9 +64,6 @@ def counted(evidence: Sequence[Statement], statements: Iterable[str]) -> dict[By
     return {by: found.count(by) for by in SOURCES if by in found}
 
 
-# --- a mapping ---
-
-
 def _base_url(text: str) -> str:
     if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", text):
         raise nonsense("must be an address without a query, such as https://api.example/v1")

@@ -8,21 +8,12 @@ from datetime import date, datetime
 from string import Formatter
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from forwarder.pms.mapping.values import MISSING, FieldName, JsonPath, Written, nonsense, same, texts_at, value_at
 from forwarder.pms.sdk import NoOptions
 
-Scalar = StrictStr | StrictBool | StrictInt | StrictFloat
+Scalar = StrictStr | StrictBool | StrictInt | Annotated[float, Field(strict=True)]
 Text = Annotated[str, Field(min_length=1, max_length=256)]
 
 

@@ -78,14 +78,13 @@ def _sent(
     if len(sources) < len(targets):
         return sdk.SentAs(tuple(targets))
     before = [source.field[: source.field.index(ours)] if ours in source.field else () for source in sources]
-    may_not_fit = ("hour", "clockTime", "country")
-    soft = [  # sources that may leave out a value, or a part of it
-        one.written in may_not_fit or one.values or one.needs or one.without or one.if_longer == "notes"
-        for one in sources
-    ]
     other = f"where the booking has no {' and no '.join(before[0])}" if all(before) else ""
     how = next(filter(None, (other, *(_how(source, ours) for source in sources))), "")
-    partly = all(names or one for names, one in zip(before, soft, strict=True))
+    may_not_fit = ("hour", "clockTime", "country")
+    partly = all(  # sources that may leave out a value, or a part of it
+        names or one.written in may_not_fit or one.values or one.needs or one.without or one.if_longer == "notes"
+        for names, one in zip(before, sources, strict=True)
+    )
     chosen = any(name in create.body and create.body[name].option is not None for name in targets)
     return sdk.SentAs(tuple(targets), how, otherwise=rest if partly or chosen else None)
 
@@ -111,16 +110,13 @@ def _targets(create: Create) -> _Targets:
     for _, in_path in placeholders(create.path):
         if in_path is not None:
             targets.setdefault(in_path, {})["path"] = None
-    for sources in (create.query, create.body, {} if create.guest is None else create.guest.body):
-        for theirs, source in sources.items():
-            for one in source.inner:
-                for ours in one.fields:
-                    for said in DERIVED.get(ours, (ours,)):
-                        targets.setdefault(said, {})[theirs] = one
+    of_guest = {} if create.guest is None else create.guest.body
+    for theirs, source in (*create.query.items(), *create.body.items(), *of_guest.items()):
+        for one in source.inner:
+            for ours in one.fields:
+                for said in DERIVED.get(ours, (ours,)):
+                    targets.setdefault(said, {})[theirs] = one
     return targets
-
-
-# --- notes ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +130,6 @@ class Sent:
 def _shortened_to(most: int, text: str) -> str:
     """The text cut to `most` characters, visibly."""
     return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
-
-
-# --- requests ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +169,7 @@ class Requests:
     def build(self, operation: Operation, asked: Asked) -> sdk.Request:
         """Raises `DoesNotFit`."""
         kept = _kept(operation.query, self._found(operation.query, asked))
-        query = _texts({name: one.value for name, one in kept.items()})
-        query += [] if asked.page is None else [asked.page]
+        query = [*_texts({name: one.value for name, one in kept.items()}), *([asked.page] if asked.page else [])]
         path = ""
         for text, name in placeholders(operation.path):
             path += text

@@ -17,8 +17,6 @@ from forwarder.pms.port import LOOKS_ALIKE
 from forwarder.reservation.request import CURRENCY_DECIMALS
 
 _LINES: Final = {"basePrice": "Room rate", "fee": "Fees", "tax": "Taxes", "discount": "Discounts"}
-_ECHO: Final = sdk.Echo("arrival", "departure", "price", "email")
-_COUNTS: Final = "total count totalCount total_count totalItems total_items totalResults total_results".split()
 
 
 def body_of(response: sdk.Response) -> Any:
@@ -111,7 +109,7 @@ def has_our_id(shown: Shown, item: Any, booking: sdk.Booking) -> bool:
         booking.pms_id is not None
         and sdk.identifier(value_at(item, shown.id)) == booking.pms_id
         and not _names_another(value_at(item, shown.reference), booking)
-        and not _ECHO.contradicts(_echoed(shown, item, booking), booking)
+        and not _contradicts(shown, item, booking)
     )
 
 
@@ -134,10 +132,11 @@ def inconclusive(
 ) -> sdk.Deferred | None:
     """Why no page can prove ours absent, after one with `items`; `known`: the ids on earlier pages."""
     shown, ids = mapping.reservation, [id_of(mapping.reservation, item) for item in items]
+    known_by, dates = (
+        (shown.email, (shown.arrival, shown.departure)) if mapping.finds_by_stay else (shown.reference, ())
+    )
     for item in items:
-        known_by = shown.email if mapping.finds_by_stay else shown.reference
-        days = [shown.day(value_at(item, path)) for path in (shown.arrival, shown.departure) if mapping.finds_by_stay]
-        if value_at(item, known_by) is MISSING or None in days:
+        if value_at(item, known_by) is MISSING or None in [shown.day(value_at(item, path)) for path in dates]:
             return sdk.Deferred("pms_scope_too_small", "The PMS shows reservations without what ours is known by.")
     if alike := [item for item in items if _may_have_lost_its_reference(shown, item, booking)]:
         return _looks_alike([id_of(shown, item) for item in alike])
@@ -174,10 +173,11 @@ def end_of_list(body: Any, seen: int) -> sdk.Absent | sdk.Deferred:
     """`Absent`, unless the last page counts more than the `seen` reservations, or says that more follow, under usual names."""
     places = [body, *(body.get(name) for name in ("meta", "pagination", "paging"))] if isinstance(body, dict) else []
     more = ("hasMore", "has_more", "hasNext", "has_next", "hasNextPage", "has_next_page")
+    counts = "total count totalCount total_count totalItems total_items totalResults total_results".split()
     for place in places:
-        if isinstance(place, dict) and (
-            any(place.get(name) is True for name in more)
-            or any((sdk.decimal(place.get(name)) or 0) > seen for name in _COUNTS)
+        said = place if isinstance(place, dict) else {}
+        if any(said.get(name) is True for name in more) or any(
+            (sdk.decimal(said.get(name)) or 0) > seen for name in counts
         ):
             detail = "The PMS says that there are more reservations than it lists."
             return sdk.Deferred("pms_answer_not_understood", detail)
@@ -188,17 +188,15 @@ def found_among(
     mapping: PmsMapping, ours: Sequence[Any], response: sdk.Response, booking: sdk.Booking
 ) -> sdk.LookupOutcome | Tentative:
     """What became of ours, of which there is at least one."""
-    shown = mapping.reservation
-    ids = [id_of(shown, item) for item in ours]
+    shown, ids = mapping.reservation, [id_of(mapping.reservation, item) for item in ours]
     if mapping.finds_by_stay:
         if booking.pms_id not in ids:
             return _looks_alike(ids)
         ours, ids = [ours[ids.index(booking.pms_id)]], [booking.pms_id]
     states = {state_of(shown, item): item for item in ours}
+    there = ("confirmed", "tentative")
     held = {
-        pms_id: item
-        for pms_id, item in zip(ids, ours, strict=True)
-        if pms_id is not None and state_of(shown, item) in ("confirmed", "tentative")
+        one: item for one, item in zip(ids, ours, strict=True) if one is not None and state_of(shown, item) in there
     }
     if held:
         pms_id = min(held, key=lambda one: state_of(shown, held[one]) != "confirmed")
@@ -218,11 +216,10 @@ def found_among(
 def _looks_alike(ids: Sequence[str | None]) -> sdk.Deferred:
     """The outcome of a look-up that found reservations which may be ours."""
     named = ", ".join(pms_id for pms_id in ids if pms_id is not None) or "without an id"
-    detail = (
-        f"The PMS shows a reservation of the same property, days and guest ({named}), and keeps no reference that "
-        "could tell whether it is this one. Look at it there, and settle it."
+    alike = (
+        f"The PMS shows a reservation of the same property, days and guest ({named}), and keeps no reference that could"
     )
-    return sdk.Deferred(LOOKS_ALIKE, detail)
+    return sdk.Deferred(LOOKS_ALIKE, f"{alike} tell whether it is this one. Look at it there, and settle it.")
 
 
 def words(mapping: PmsMapping, body: Any) -> str:
@@ -233,8 +230,7 @@ def words(mapping: PmsMapping, body: Any) -> str:
 
 def may_be_ours(mapping: PmsMapping, item: Any, booking: sdk.Booking) -> bool:
     """Whether nothing that is shown of a reservation proves that it is another's."""
-    shown = mapping.reservation
-    reference = value_at(item, shown.reference)
+    shown, reference = mapping.reservation, value_at(item, mapping.reservation.reference)
     in_text = mapping.find is not None and mapping.find.match == "text"
     ours = sdk.is_reference(reference, booking.reference) or (in_text and not _names_another(reference, booking))
     if reference not in (MISSING, None, "") and not ours:
@@ -243,10 +239,10 @@ def may_be_ours(mapping: PmsMapping, item: Any, booking: sdk.Booking) -> bool:
         seen = value_at(item, path)
         if isinstance(seen, int | str) and str(seen) != asked:
             return False
-    return not _ECHO.contradicts(_echoed(shown, item, booking), booking)
+    return not _contradicts(shown, item, booking)
 
 
-def _echoed(shown: Shown, item: Any, booking: sdk.Booking) -> dict[str, Any]:
+def _contradicts(shown: Shown, item: Any, booking: sdk.Booking) -> bool:
     named = {"arrival": shown.arrival, "departure": shown.departure, "price": shown.price, "email": shown.email}
     values = {name: value_at(item, path) for name, path in named.items() if path is not None}
     for name in values.keys() & {"arrival", "departure"}:
@@ -254,7 +250,7 @@ def _echoed(shown: Shown, item: Any, booking: sdk.Booking) -> dict[str, Any]:
         values[name] = asked if shown.may_be(values[name], asked) else shown.day(values[name])
     if "price" in values:
         values["price"] = _in_currency(values["price"], _decimals(shown, item, booking.currency))
-    return values
+    return sdk.Echo("arrival", "departure", "price", "email").contradicts(values, booking)
 
 
 def _names_another(text: Any, booking: sdk.Booking) -> bool:
@@ -295,8 +291,7 @@ def record_of(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, 
     finances: dict[str, Any] = {}
     decimals = _decimals(shown, item, asked_currency)
     for name, path in shown.record.items():
-        value = value_at(item, path)
-        last = name.removeprefix("finances.")
+        value, last = value_at(item, path), name.removeprefix("finances.")
         part = finances if last != name else fields
         if last in {"totalPrice", "totalPaid", "remainingBalance", *_LINES} and value is not MISSING:
             value = _in_currency(value, decimals)
@@ -324,8 +319,7 @@ def _in_currency(value: Any, decimals: int | None) -> Any:
     if decimals is None:
         return None
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
-    text = sdk.amount(value)
-    if text is not None:
+    if (text := sdk.amount(value)) is not None:
         number = sdk.json_number(text)
     exact = sdk.decimal(number) if decimals else None
     return number if exact is None else sdk.json_number(exact.scaleb(-decimals))

@@ -248,8 +248,6 @@ class BookingSyncAdapter:
             return sdk.Deferred(outcome.reason, outcome.detail, outcome.retry_after_seconds or until)
         return outcome
 
-    # --- cards ---
-
     async def _pay(
         self, booking: sdk.Booking, held: responses.SyncBooking, cards: requests.SecurePayments, send: sdk.Send
     ) -> responses.SyncBooking | sdk.Outcome:
@@ -325,8 +323,6 @@ class BookingSyncAdapter:
             case status:
                 detail = f"The payment platform answered HTTP {status}; the card may have been charged."
                 return sdk.InDoubt("pms_payment_in_doubt", detail)
-
-    # --- dry runs ---
 
     def stand_in(self, request: sdk.Request, booking: sdk.Booking) -> sdk.StandIn | None:
         """None for the last request of a push, and for one whose answer cannot be guessed."""

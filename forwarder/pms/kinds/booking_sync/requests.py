@@ -263,15 +263,12 @@ def booking_body(
     booking: sdk.Booking, client_id: int, options: BookingSyncOptions, quote: Quote | None, held_until: datetime | None
 ) -> bytes:
     """The booking of a client that there is. With `held_until` it is tentative, and ends by itself at that moment."""
-    stay, price, texts = _asked(booking, options, quote)
     body = {
-        **stay,
+        **_asked(booking, options, quote),
         "booked": held_until is None,
         "tentative_expires_at": None if held_until is None else f"{held_until:%Y-%m-%dT%H:%M:%SZ}",
         "client_id": client_id,
         "source_id": options.source_id,
-        **price,
-        **texts,
     }
     return to_json({"bookings": [given(body)]})
 
@@ -289,48 +286,40 @@ def strict_booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote
         "phone_number": str(guest.get("phone") or ""),
         "country_code": sdk.country_code(booking)[0],
     }
-    stay, price, texts = _asked(booking, options, quote)
     body = {
+        **_asked(booking, options, quote),
         "rental_id": int(booking.property_id) if booking.property_id.isdecimal() else booking.property_id,
-        **stay,
-        **price,
         "price_to_pay_now": None if quote is None else _text(quote.to_pay_now),
         "source_id": None if options.source_id is None else str(options.source_id),
         "client": given(client),
-        **texts,
     }
     return to_json({"bookings": [given(body)]})
 
 
-def _asked(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None) -> list[dict[str, Any]]:
+def _asked(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None) -> dict[str, Any]:
     """The stay, the price and the texts, which both forms have. Moments are in the rental's own time, as BookingSync reads and
     shows it."""
     people, fields = sdk.headcount(booking, infants_are_children=False), booking.fields
     arrival, departure = booking.arrival.isoformat(), booking.departure.isoformat()
-    stay = {
+    quote = quote or Quote(booking.total_price, booking.currency)
+    times = [str(fields.get(name)) for name in _TIMES]
+    checkin, checkout = (time if _CLOCK_TIME.fullmatch(time) else None for time in times)
+    return {
         "start_at": f"{arrival} {options.checkin_time}:00" if options.checkin_time else arrival,
         "end_at": f"{departure} {options.checkout_time}:00" if options.checkout_time else departure,
         "adults": people.adults,
         "children": people.children,
-    }
-    quote = quote or Quote(booking.total_price, booking.currency)
-    price = {
         "currency": quote.currency,
         "initial_price": _text(quote.initial_price),
         "final_price": _text(quote.final_price),
         "bookings_fees": list(quote.fees),
         "bookings_taxes": list(quote.taxes),
-    }
-    times = [str(fields.get(name)) for name in _TIMES]
-    checkin, checkout = (time if _CLOCK_TIME.fullmatch(time) else None for time in times)
-    texts = {
         "external_reference": booking.reference,
         "notes": fields.get("notes"),
         "expected_checkin_time": checkin,
         "expected_checkout_time": checkout,
         "comments": _comments(booking, options, people),
     }
-    return [stay, price, texts]
 
 
 def _text(amount: Decimal | None) -> str | None:
