@@ -47,8 +47,7 @@ SPECIFIED: Final = tuple(name for name in _EACH if name not in {"guest", "guest.
 
 @dataclass(frozen=True, slots=True)
 class InNotes:
-    """Written into the PMS's notes, as a separate line. `how`: a remark about that; `also`: the PMS's names under which it may
-    be sent as well."""
+    """A line of the PMS's notes. `how`: a remark about that; `also`: the PMS's names under which it may be sent as well."""
 
     how: str = ""
     also: tuple[str, ...] = ()
@@ -207,8 +206,7 @@ class FieldTable:
         return lost
 
     def in_callers_words(self, pms_name: str) -> str:
-        """The PMS's name of a field with the caller's names for its content: `start_at (arrivalDate)`. Alone if the caller sends
-        nothing for it, or uses the same name."""
+        """A PMS's field with the caller's names for it: `start_at (arrivalDate)`; alone if there are none, or the same."""
         names = [name for name, fate in self.fates.items() if isinstance(fate, SentAs) and pms_name in fate.names]
         return pms_name if not names or pms_name in names else f"{pms_name} ({', '.join(names)})"
 
@@ -245,8 +243,7 @@ def headcount(booking: Booking, *, infants_are_children: bool) -> Headcount:
 
 
 def first_and_last(booking: Booking) -> tuple[str, str, Unfit]:
-    """The first and the last name, taken from the full name where they were not given. A full name that says something else than
-    the two together does not fit."""
+    """The first and the last name, from the full name where they were not given; unfit is a full name that says something else."""
     guest = booking.guest
     full = guest.get("name") or ""
     first, _, last = full.strip().partition(" ")
@@ -262,8 +259,7 @@ def country_code(booking: Booking) -> tuple[str | None, Unfit]:
 
 
 def code_of(country: object) -> str | None:
-    """The ISO 3166-1 code of two letters of a country that is given by its code or by a usual name; None for any other text. A code
-    that is in no list is kept: the PMS may know it."""
+    """The ISO 3166-1 code of a country, from its code (also one that is in no list) or a usual name; None for any other text."""
     text = str(country).strip()
     if re.fullmatch("[A-Z]{2}", text):
         return {"UK": "GB", "EL": "GR"}.get(text, text)

@@ -49,8 +49,7 @@ class Registry:
 
 
 def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
-    """The built-in kinds, not yet loaded, and those of every distribution on the path. Imports what the entry points name; raises
-    nothing of it."""
+    """The built-in kinds, not yet loaded, and those of all distributions. Imports what entry points name; raises nothing of it."""
     found = list(entry_points(group="forwarder.pms"))
     often = Counter(point.name for point in found)
     kinds: dict[str, AdapterKind] = {}
@@ -119,8 +118,7 @@ KINDS: Final = BuiltIn()
 
 @cache
 def registered() -> Registry:
-    """The kinds of this process: `KINDS`, and those that other distributions bring; looked for once. What could not be loaded is
-    logged."""
+    """The kinds of this process: `KINDS` and those of other distributions, looked for once; logs what could not be loaded."""
     registry = load_registry(KINDS)
     for fault in registry.not_loaded:
         _log.error("adapter.not_loaded", kind=fault.kind, distribution=fault.distribution, error=fault.error)
@@ -141,8 +139,7 @@ def check_options(kind: str, options: Mapping[str, Any], registry: Registry | No
 
 
 def takes_cancellations(account: Account, clock: Clock) -> bool:
-    """Whether the account's kind and options allow cancellations. True if the options are invalid: the worker waits for an
-    operator."""
+    """Whether the account allows cancellations. True if its options are invalid: the worker waits for an operator."""
     try:
         check_options(account.kind, account.options)
     except (UnknownKind, BadOptions):

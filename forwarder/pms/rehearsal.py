@@ -58,8 +58,7 @@ class _FrozenClock:
 
 @dataclass(slots=True)
 class DryRun:
-    """The requests of one run of an adapter, which nobody receives. `alone`: it ends with the first. `outcome`: of a run that sends
-    nothing, if that is certain."""
+    """The requests of one run of an adapter. `alone`: it ends with the first. `outcome`: that of a run that sends nothing."""
 
     adapter: sdk.Adapter
     booking: sdk.Booking
@@ -91,8 +90,7 @@ class Previews:
         self._clock = clock
 
     async def rehearse(self, connection: sdk.AccountConnection, booking: sdk.Booking) -> Rehearsal:
-        """What creating `booking` would ask of the PMS. The connection's credential is not looked at. Raises `UnknownKind` and
-        `BadOptions`, and nothing of what the adapter does."""
+        """Does not look at the credential. Raises `UnknownKind` and `BadOptions`, and nothing of what the adapter does."""
         adapter = _adapter(connection, _FrozenClock(self._clock))
         run = await dry_run(adapter, booking)
         shown = [_shown(request) for request in run.requests]
@@ -190,8 +188,7 @@ def _body(content: bytes, media_type: str) -> Any:
 def _without_card(
     run: Sequence[ShownRequest], others: Sequence[Sequence[ShownRequest]], card: sdk.CardDetails
 ) -> list[ShownRequest]:
-    """`run`, with everything masked that changes with the card. A run that would take another course altogether shows only that it
-    was made."""
+    """`run`, with everything masked that changes with the card; of a request that would be another one, all of it."""
     shown = []
     for number, mine in enumerate(run):
         theirs = [other[number] for other in others if number < len(other)]

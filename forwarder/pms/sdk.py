@@ -58,8 +58,7 @@ __all__ = [
 
 
 class NoOptions(BaseModel):
-    """The options of a kind whose accounts have none. Kinds with options extend it; their fields are in camel case, and
-    described by the docstrings below them."""
+    """The options of a kind that has none. Kinds with options extend it; docstrings below its fields describe them."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -101,8 +100,7 @@ class BatchAdapter(Adapter, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A response used in place of the PMS's in a dry run. `means`: what in it is only assumed, as one sentence;
-    empty if no later request shows it."""
+    """A response for a dry run. `means`: what is assumed in it, as a sentence; empty if no later request shows it."""
 
     response: Response
     means: str
@@ -140,9 +138,8 @@ class AdapterKind(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """An `AdapterKind` whose capabilities depend on the account's options. `capabilities`, `limits` and `fields` are those of an
-    account without options; an adapter may have others. `limits_by`: the limits of an account with these options, if they determine
-    them; raises nothing."""
+    """An `AdapterKind` whose capabilities depend on the account's options: `capabilities`, `limits` and `fields` are those without
+    options. `limits_by`: the limits of an account with these options, if they determine them; raises nothing."""
 
     make: Callable[[AccountConnection, Clock], Adapter]
     options: type[BaseModel]

@@ -22,13 +22,10 @@ from forwarder.pms.mapping.model import MappingOption
 
 STILL_WORKING: Final = "request_in_progress"
 """Code: the PMS is still processing an earlier request with the same key."""
-
 KEY_REUSED: Final = "idempotency_key_reused"
 """Code: the PMS saw the same key with another body."""
-
 NOTHING_DONE: Final = "nothing_done"
 """Code, in a 503: the PMS did nothing. A 503 without it may come from a gateway while the PMS is at work."""
-
 NOT_THERE: Final = "reservation_not_found"
 """Code: the PMS has no reservation with that id. A bare 404 may come from any server on the way."""
 

@@ -20,16 +20,12 @@ class HostawayAdapter(MappedAdapter):
             counts = not line.get("isDeleted") and line.get("isIncludedInTotalPrice", 1)
             if counts and kind in parts and value is not None:
                 parts[kind].append((str(line.get("title") or line.get("name") or kind.capitalize()), value))
-        return record_fields(
-            {
-                "totalPrice": None if price is None else json_number(price),
-                "currency": shown.get("currency"),
-                "notes": shown.get("hostNote"),
-                "codes": {"accessCode": [shown["doorCode"]]} if shown.get("doorCode") else None,
-                "finances": finances(price, paid, left)
-                | {
-                    "currency": shown.get("currency"),
-                    **{part: price_part(part, lines) if lines else None for part, lines in parts.items()},
-                },
-            }
-        )
+        sums = {part: price_part(part, lines) if lines else None for part, lines in parts.items()}
+        fields = {
+            "totalPrice": None if price is None else json_number(price),
+            "currency": shown.get("currency"),
+            "notes": shown.get("hostNote"),
+            "codes": {"accessCode": [shown["doorCode"]]} if shown.get("doorCode") else None,
+            "finances": finances(price, paid, left) | {"currency": shown.get("currency"), **sums},
+        }
+        return record_fields(fields)

@@ -4,6 +4,7 @@ import hmac
 import secrets
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
@@ -11,8 +12,7 @@ from http import HTTPStatus
 from typing import Annotated, Final, Literal
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictStr, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field
 from pydantic_core import from_json, to_json
 
 from forwarder.pms import sdk
@@ -130,8 +130,10 @@ class Credentials:
         self._client = None if oauth is None else _client_of(oauth, connection.credential)
         self._authorization: sdk.Authorization | None = None
         if oauth is not None and (self._client is not None or oauth.grant == "header"):
-            base = connection.base_url.rstrip("/")
-            self._url = token_url or oauth.token_url.replace("{base}", base).replace("{host}", _origin(base))
+            base = host = connection.base_url.rstrip("/")
+            with suppress(ValueError):  # from what is no address: no request can be sent there, either
+                host = urlsplit(base)._replace(path="", query="", fragment="").geturl()
+            self._url = token_url or oauth.token_url.replace("{base}", base).replace("{host}", host)
             whose = (connection.account_id, connection.grants)
             life = 0.0 if oauth.tokens_per_day is None else 86_400 / oauth.tokens_per_day
             self._authorization = sdk.Authorization(*whose, clock, self._ask, ended=ended, min_seconds=life)
@@ -169,16 +171,11 @@ class Credentials:
             shown = sdk.credential_header((oauth.header or "").encode(), self._credential)
             request = sdk.Request("GET", self._url, (*shown, _ACCEPT))
         else:
-            if oauth.grant == "refresh_token":
-                refresh_token = (latest.refresh_token if latest is not None else None) or client.refresh_token
-            asked = {
-                "grant_type": oauth.grant,
-                "client_id": client.client_id,
-                "client_secret": client.client_secret,
-                "scope": oauth.scope,
-                "refresh_token": refresh_token,
-                **self._more,
-            }
+            client_id, secret, refresh_token = client
+            if oauth.grant == "refresh_token" and latest is not None:
+                refresh_token = latest.refresh_token or refresh_token
+            asked = {"grant_type": oauth.grant, "client_id": client_id, "client_secret": secret, "scope": oauth.scope}
+            asked |= {"refresh_token": refresh_token, **self._more}
             form = {name: text for name, text in asked.items() if text is not None}
             content = urlencode(form).encode("ascii") if oauth.encoding == "form" else to_json(form)
             headers = (_ACCEPT, (b"Content-Type", MEDIA_TYPES[oauth.encoding]))
@@ -214,32 +211,16 @@ def _signed(request: sdk.Request, signature: Signature, credential: str, now: da
     return replace(request, headers=(*request.headers, *headers), query=query)
 
 
-class _Client(BaseModel):
-    """An OAuth client, with the refresh token of the account."""
-
-    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", hide_input_in_errors=True)
-
-    client_id: StrictStr = Field(min_length=1)
-    client_secret: StrictStr = Field(min_length=1)
-    refresh_token: StrictStr | None = None
-
-
-def _client_of(oauth: OAuth, credential: str) -> _Client | None:
-    """None for a credential that is itself a token."""
-    if oauth.grant == "client_credentials":
-        client_id, _, secret = credential.partition(":")
-        return _Client(clientId=client_id, clientSecret=secret) if client_id and secret else None
-    try:
-        client = _Client.model_validate(from_json(credential)) if oauth.grant == "refresh_token" else None
-    except (ValueError, ValidationError):
-        return None
-    return None if client is None or client.refresh_token is None else client
-
-
-def _origin(base: str) -> str:
-    """Scheme and host of an address; the text itself if it is not an address (no request can be sent there, either)."""
-    try:
-        parts = urlsplit(base)
-    except ValueError:
-        return base
-    return f"{parts.scheme}://{parts.netloc}"
+def _client_of(oauth: OAuth, credential: str) -> tuple[str, str, str | None] | None:
+    """The id and the secret of an OAuth client, and a refresh token; None for a credential that is itself a token."""
+    client_id, _, secret = credential.partition(":")
+    refresh_token: str | None = None
+    if oauth.grant == "refresh_token":
+        try:
+            given = from_json(credential)
+            client_id, secret, refresh_token = (given[name] for name in ("clientId", "clientSecret", "refreshToken"))
+        except (ValueError, LookupError, TypeError):
+            return None
+        if not all(isinstance(one, str) for one in (client_id, secret, refresh_token)):
+            return None
+    return (client_id, secret, refresh_token) if oauth.grant != "header" and client_id and secret else None

@@ -32,8 +32,7 @@ F = TypeVar("F", bound=Failure)
 
 
 class MappedAdapter:
-    """An account of the PMS that `mapping` describes. `settings`: its values for the mapping's options; `token_url`: replaces the
-    mapping's."""
+    """An account of the PMS that `mapping` describes. `settings`: its options; `token_url`: replaces the mapping's."""
 
     def __init__(
         self,

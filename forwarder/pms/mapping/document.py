@@ -166,8 +166,7 @@ def _words(detail: Mapping[str, Any], loc: Loc, given: Any, model: type[BaseMode
 
 
 def _as_written(value: Any, loc: Loc, kind: str) -> tuple[Loc, bool]:
-    """The place without what pydantic adds to it: the position of a single value that was written without a list, and the names of
-    the forms that a value may have. Also whether it added no such form."""
+    """The place without the positions and names of forms that pydantic adds to it. Also whether it added no name of a form."""
     written: list[int | str] = []
     for number, part in enumerate(loc, 1):
         if isinstance(part, int) and not isinstance(value, list):

@@ -1,5 +1,4 @@
-"""The parts of a mapping's operations: sources of the values that are sent, conditions and rules for responses, and how the PMS
-shows a reservation."""
+"""The parts of a mapping's operations: sources of values, conditions and rules for responses, and how a reservation is shown."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

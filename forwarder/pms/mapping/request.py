@@ -1,5 +1,4 @@
-"""What is sent of a booking under a mapping: how each field is sent (the field table), the requests of the operations, and notes
-for values without a field in the PMS. Pure."""
+"""What is sent of a booking under a mapping: the table of its fields, the requests, and notes for the rest. Pure."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -31,8 +30,7 @@ _Targets = dict[str, dict[str, Source | None]]
 
 
 def table_of(mapping: PmsMapping, other_room: str = "room_not_found") -> sdk.FieldTable:
-    """The field table of accounts with that mapping. `other_room`: the code of the refusal of a room that is not the property,
-    where there are no rooms."""
+    """The field table of a mapping. `other_room`: the refusal's code of a room that is not the property, if there are no rooms."""
     create = mapping.create
     targets = _targets(create)
     notes = create.notes_field
@@ -134,8 +132,7 @@ def _shortened_to(most: int, text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The subject of a request. `pms_id` and `guest_id`: the PMS's ids of the reservation and the guest; `page`: the parameter
-    for a page of a list."""
+    """The subject of a request. `pms_id`, `guest_id`: the PMS's ids; `page`: the parameter for a page of a list."""
 
     booking: sdk.Booking
     pms_id: str | None = None
@@ -144,8 +141,7 @@ class Asked:
 
 
 class Requests:
-    """Builds the requests of one account, without authentication. `settings`: the options that it sets. `table`: how each field is
-    sent."""
+    """Builds an account's requests, without authentication. `settings`: its options. `table`: how each field is sent."""
 
     def __init__(self, mapping: PmsMapping, base_url: str, settings: Mapping[str, Any]) -> None:
         self._mapping, self.base_url, self._settings = mapping, base_url, settings

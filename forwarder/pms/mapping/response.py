@@ -148,8 +148,7 @@ def inconclusive(
 def page_after(
     pages: Pages, body: Any, last_id: str | None, number: int, seen: int, count: int | None
 ) -> str | sdk.Absent | sdk.Deferred:
-    """What the next request names; after the last page as `end_of_list`. `number` and `seen`: the pages and the reservations until
-    now; `last_id`: None on an empty page."""
+    """What the next request names, or `end_of_list`. `number`, `seen`: pages and reservations so far; `last_id`: on this page."""
     unclear = sdk.Deferred("pms_answer_not_understood", "Where the PMS's list ends is not clear.")
     if pages.by == "cursor":
         cursor = value_at(body, pages.next)

@@ -1,5 +1,4 @@
-"""Values in a mapping: dotted paths into JSON (`bookings.0.id`), the fields of a booking by their names in a mapping, and how their
-values are written. Pure."""
+"""Values in a mapping: dotted paths into JSON, the fields of a booking by name, and how their values are written. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -232,8 +231,7 @@ def moved(value: Any, days: int) -> str:
 
 
 def written(booking: Booking, name: str, value: Any, form: Written | None, date_format: str | None) -> tuple[Any, bool]:
-    """`value` of the field `name` as JSON, None if that form cannot express it; and whether it expresses all of it. Raises
-    `DoesNotFit`."""
+    """`value` as JSON, None if that form cannot express it; and whether it expresses all of it. Raises `DoesNotFit`."""
     if date_format is not None:
         return date.fromisoformat(str(value)).strftime(date_format), True
     match form:

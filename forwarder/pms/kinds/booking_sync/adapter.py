@@ -199,8 +199,7 @@ class BookingSyncAdapter:
         return sdk.Deferred("pms_lists_too_much", f"The PMS lists more than {_MOST_PAGES * _PER_PAGE} bookings.")
 
     async def cancel(self, booking: sdk.Booking, pms_reservation_id: str, send: sdk.Send) -> sdk.CancelOutcome:
-        """A 404 may come from a wrong base URL or another account's credential: it counts where the booking is shown as cancelled,
-        or is not there while its rental is."""
+        """A 404, which a wrong base URL may cause, counts if the booking is shown as cancelled, or only its rental is there."""
         if not pms_reservation_id.isdecimal():
             return sdk.refusal(booking, "cancellation_refused", "BookingSync's ids are numbers; this one is none.")
         response = await _safely(self._ask(send, "DELETE", f"bookings/{pms_reservation_id}"))

@@ -190,8 +190,7 @@ class Quote:
 
 
 def quotes_in(response: sdk.Response, booking: sdk.Booking) -> list[Quote] | None:
-    """The quote in the body; empty if no such rental is free on these nights; None where it does not hold a list of rentals with
-    this one's price."""
+    """The quote in the body; empty if the rental is not free on these nights; None for a body without this rental's price."""
     try:
         if (rentals := json.loads(response.json_text, parse_float=Decimal)["rentals"]) == []:
             return []
@@ -274,8 +273,7 @@ def booking_body(
 
 
 def strict_booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None) -> bytes:
-    """The client and the booking in one. Documented nowhere: the form is the one of the recorded traffic, and `external_reference`
-    and what else a booking has is added to it."""
+    """Client and booking in one. Documented nowhere: the form of the recorded traffic, with what else a booking has."""
     guest = booking.guest
     first, last, _ = sdk.first_and_last(booking)
     nameless = guest.get("email") or "Guest"
@@ -297,8 +295,7 @@ def strict_booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote
 
 
 def _asked(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None) -> dict[str, Any]:
-    """The stay, the price and the texts, which both forms have. Moments are in the rental's own time, as BookingSync reads and
-    shows it."""
+    """What both forms have. Moments are in the rental's own time, as BookingSync reads and shows it."""
     people, fields = sdk.headcount(booking, infants_are_children=False), booking.fields
     arrival, departure = booking.arrival.isoformat(), booking.departure.isoformat()
     quote = quote or Quote(booking.total_price, booking.currency)

@@ -42,8 +42,7 @@ class SyncBooking(BaseModel):
         return self.status == "Canceled" and self.booked is False and payments == []
 
     def is_ours(self, booking: sdk.Booking) -> bool:
-        """Whether it carries our reference; or has the id that our create was answered with, the same days, and nobody else's
-        reference."""
+        """Whether it carries our reference; or the id that our create was answered with, the same days, and no other reference."""
         if sdk.is_reference(self.external_reference, booking.reference):
             return True
         if sdk.names_another(self.external_reference or "", booking.reference):
@@ -76,8 +75,7 @@ class SyncBooking(BaseModel):
         return sdk.record_fields(fields)
 
     def _breakdown(self) -> dict[str, Any]:
-        """The parts of the price, where more than the rental is in it. A tax or a fee that is part of another amount already is no
-        line, so that the lines add up."""
+        """The parts of the price, if more than the rental is in it. What is part of another amount is no line: the lines add up."""
         fees: list[tuple[str, Decimal]] = []
         taxes: list[tuple[str, Decimal]] = []
         for fee in self.bookings_fees if isinstance(self.bookings_fees, list) else ():
