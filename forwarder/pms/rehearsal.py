@@ -171,18 +171,13 @@ def _shown(request: sdk.Request) -> ShownRequest:
     path = parts.path + query
     for spelling in (CREDENTIAL, quote_plus(CREDENTIAL), quote(CREDENTIAL, safe="")):
         path = path.replace(spelling, _HIDDEN)
-    return ShownRequest(request.method, path, media_type, _body(request.content, media_type or ""))
-
-
-def _body(content: bytes, media_type: str) -> Any:
-    if not content:
-        return None
-    if media_type.startswith("application/x-www-form-urlencoded"):
-        return dict(parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True))
-    try:
-        return from_json(content)
-    except ValueError:
-        return content.decode("utf-8", "replace")
+    body: Any = request.content.decode("utf-8", "replace") or None
+    if body is not None and (media_type or "").startswith("application/x-www-form-urlencoded"):
+        body = dict(parse_qsl(body, keep_blank_values=True))
+    elif body is not None:
+        with suppress(ValueError):
+            body = from_json(request.content)
+    return ShownRequest(request.method, path, media_type, body)
 
 
 def _without_card(

@@ -60,14 +60,7 @@ __all__ = [
 class NoOptions(BaseModel):
     """The options of a kind that has none. Kinds with options extend it; docstrings below its fields describe them."""
 
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-        validate_by_name=False,
-        validate_by_alias=True,
-    )
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Adapter(Protocol):
@@ -115,19 +108,17 @@ class RehearsingAdapter(Adapter, Protocol):
 
 
 class AdapterKind(Protocol):
-    """How an account's adapter is made: the class of the adapter. Cheap; raises nothing."""
+    """How an account's adapter is made: the class of the adapter. Cheap; raises nothing. Limits, capabilities and fields are those
+    of an account whose options do not change them."""
 
     @property
-    def limits(self) -> Limits:
-        """The rate limits that this kind of PMS publishes for one account."""
+    def limits(self) -> Limits: ...
 
     @property
-    def capabilities(self) -> Capabilities:
-        """The capabilities of this kind of PMS, unless an account's options change them."""
+    def capabilities(self) -> Capabilities: ...
 
     @property
-    def fields(self) -> FieldTable:
-        """How each field of a request is sent, unless an account's options change it."""
+    def fields(self) -> FieldTable: ...
 
     @property
     def options(self) -> type[BaseModel]:
@@ -138,8 +129,7 @@ class AdapterKind(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """An `AdapterKind` whose capabilities depend on the account's options: `capabilities`, `limits` and `fields` are those without
-    options. `limits_by`: the limits of an account with these options, if they determine them; raises nothing."""
+    """An `AdapterKind` that makes adapters by the account's options. `limits_by`: limits by options; raises nothing."""
 
     make: Callable[[AccountConnection, Clock], Adapter]
     options: type[BaseModel]

@@ -50,14 +50,18 @@ class Beds24Adapter(MappedAdapter):
         """The outcome of each booking. A response that is not about each of them means the same for all."""
         items = [item for _, request in asked for item in from_json(request.content)]
         response = await self._credentials.send(replace(asked[0][1], content=to_json(items)), send)
-        said = _items(response, len(asked))
-        if said is not None:
-            return [self._of_one(response, item, booking) for item, (booking, _) in zip(said, asked, strict=True)]
+        outcomes: list[sdk.Outcome] = []
         of_all = [self._put_off_by_status(response, booking) for booking, _ in asked]
-        unclear = isinstance(of_all[0], sdk.InDoubt)
-        if response.status_code == HTTPStatus.BAD_REQUEST and len(asked) > 1 and not unclear:
+        said = body_of(response) if response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) else None
+        if isinstance(said, list) and len(said) == len(asked):
+            unclear = sdk.InDoubt("pms_answer_not_understood", "The PMS does not say whether it made the booking.")
+            for item, (booking, _), by_status in zip(said, asked, of_all, strict=True):
+                outcome = self.read(replace(response, content=to_json([item])), booking)
+                outcomes.append(unclear if isinstance(outcome, Tentative) or outcome == by_status else outcome)
+            return outcomes
+        in_doubt = isinstance(of_all[0], sdk.InDoubt)
+        if response.status_code == HTTPStatus.BAD_REQUEST and len(asked) > 1 and not in_doubt:
             # Any of them may be to blame: each is asked for again on its own.
-            outcomes: list[sdk.Outcome] = []
             for one in asked:
                 try:
                     outcomes += await self._post([one], send)
@@ -65,12 +69,6 @@ class Beds24Adapter(MappedAdapter):
                     outcomes.append(sdk.outcome_of(failure))
             return outcomes
         return of_all
-
-    def _of_one(self, response: sdk.Response, item: object, booking: sdk.Booking) -> sdk.Outcome:
-        outcome = self.read(sdk.Response(response.status_code, response.headers, to_json([item])), booking)
-        if isinstance(outcome, Tentative) or outcome == self._put_off_by_status(response, booking):
-            return sdk.InDoubt("pms_answer_not_understood", "The PMS does not say whether it made the booking.")
-        return outcome
 
     def refusal(self, code: str, said: str, booking: sdk.Booking) -> sdk.Rejected:
         names_no_room = code == "room_not_found" and booking.room_id == booking.property_id
@@ -86,11 +84,6 @@ class Beds24Adapter(MappedAdapter):
         said = [(_text(fault.get("field")), _text(fault.get("message"))) for fault in sdk.objects(errors)]
         in_words = self.fields.in_callers_words
         return "; ".join(f"{in_words(field)}: {message}" if field else message for field, message in said)
-
-
-def _items(response: sdk.Response, count: int) -> list[Any] | None:
-    items = body_of(response) if response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) else None
-    return items if isinstance(items, list) and len(items) == count else None
 
 
 def _text(value: object) -> str:

@@ -70,7 +70,21 @@ class GenericAdapter:
         response = await send(sdk.Request("GET", f"{base}/reservations", self._headers, query=query))
         if response.status_code != HTTPStatus.OK:
             return sdk.harmless(sdk.unexpected(response, self._clock.now()))
-        return _found(response, booking)
+        # Absent only by an empty list or a refused reservation. A PMS that shows other reservations did not search.
+        body = sdk.read_object(response) or {}
+        items = body.get("data")
+        if items == []:
+            return sdk.harmless(sdk.not_understood(response)) if sdk.says_no(body) else sdk.Absent()
+        ours = [item for item in sdk.objects(items) if sdk.is_reference(item.get("reference"), booking.reference)]
+        shown = [_confirmed(item, booking) for item in ours if _status(item) == "CONFIRMED"]
+        held = [each for each in shown if each is not None]
+        if held:
+            others = {each.pms_reservation_id for each in held} - {held[0].pms_reservation_id}
+            return replace(held[0], doubles=tuple(sorted(others)))
+        statuses = {_status(item) for item in ours}
+        if statuses & _CANCELLED:
+            return sdk.Deferred(sdk.CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
+        return sdk.Absent() if statuses and statuses <= _NO else sdk.harmless(sdk.not_understood(response))
 
     async def cancel(self, booking: sdk.Booking, pms_reservation_id: str, send: sdk.Send) -> sdk.CancelOutcome:
         base, identifier_ = self._base(booking), sdk.path_segment(pms_reservation_id)
@@ -146,23 +160,6 @@ def _made(response: sdk.Response, booking: sdk.Booking) -> sdk.Outcome:
             return sdk.refusal(booking, str(body.get("code")), said)
         case _:
             return sdk.not_understood(response)
-
-
-def _found(response: sdk.Response, booking: sdk.Booking) -> sdk.LookupOutcome:
-    """`Absent` only for an empty list or a refused reservation. A PMS that shows other reservations did not search."""
-    body = sdk.read_object(response) or {}
-    items = body.get("data")
-    if items == []:
-        return sdk.harmless(sdk.not_understood(response)) if sdk.says_no(body) else sdk.Absent()
-    ours = [item for item in sdk.objects(items) if sdk.is_reference(item.get("reference"), booking.reference)]
-    held = [each for item in ours if _status(item) == "CONFIRMED" and (each := _confirmed(item, booking)) is not None]
-    if held:
-        others = {each.pms_reservation_id for each in held} - {held[0].pms_reservation_id}
-        return replace(held[0], doubles=tuple(sorted(others)))
-    statuses = {_status(item) for item in ours}
-    if statuses & _CANCELLED:
-        return sdk.Deferred(sdk.CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
-    return sdk.Absent() if statuses and statuses <= _NO else sdk.harmless(sdk.not_understood(response))
 
 
 def _confirmed(body: Mapping[str, Any], booking: sdk.Booking) -> sdk.Confirmed | None:

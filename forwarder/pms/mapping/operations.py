@@ -29,7 +29,7 @@ class Operation(parts.Table):
 
     method: Method
     """The HTTP method."""
-    path: parts.PathTemplate
+    path: Annotated[str, AfterValidator(parts.path_template)]
     """The path below the base URL, with fields in braces."""
     query: parts.Sources = Field(default_factory=dict)
     """The query parameters."""

@@ -129,7 +129,8 @@ def placeholders(template: str) -> list[tuple[str, str | None]]:
     return [(text, name) for text, name, _, _ in Formatter().parse(template)]
 
 
-def _path_template(template: str) -> str:
+def path_template(template: str) -> str:
+    """`template`, if it is a path with the names of fields in braces."""
     try:
         pieces = list(Formatter().parse(template))
     except ValueError as error:
@@ -140,9 +141,6 @@ def _path_template(template: str) -> str:
     if any(form or conversion for _, _, form, conversion in pieces):
         raise nonsense("a field in a path is its bare name, without : or !")
     return template
-
-
-PathTemplate = Annotated[str, AfterValidator(_path_template)]
 
 
 def _header_name(name: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -14,7 +15,8 @@ from forwarder.pms.mapping.access import MEDIA_TYPES
 from forwarder.pms.mapping.model import FromOption, PmsMapping
 from forwarder.pms.mapping.operations import Create, Operation
 from forwarder.pms.mapping.parts import Source, Sources, names_in, placeholders
-from forwarder.pms.mapping.values import DERIVED, PMS_GUEST_ID, SAID, DoesNotFit, assembled, field_value, moved, written
+from forwarder.pms.mapping.values import DERIVED, PMS_GUEST_ID, SAID, DoesNotFit, assembled, field_value, written
+from forwarder.reservation.parsing import days_later
 
 _NAME: Final = "guest.name"
 _NOTES: Final = ("notes", "comments")
@@ -237,7 +239,7 @@ class Requests:
             value = asked.guest_id if name == PMS_GUEST_ID else field_value(booking, name, asked.pms_id)
             if value is not None:
                 if source.add_days:
-                    value = moved(value, source.add_days)
+                    value = days_later(date.fromisoformat(str(value)), source.add_days).isoformat()
                 value, whole = written(booking, name, value, source.written, source.date_format)
                 if source.values and value is not None:
                     value = source.values.get(as_text(value))

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from forwarder.pms.fields import as_text, code_of, first_and_last, headcount
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.parsing import days_later, decimal
+from forwarder.reservation.parsing import decimal
 from forwarder.reservation.request import (
     CURRENCY_DECIMALS,
     Address,
@@ -223,11 +223,6 @@ def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
         case _:
             value = pms_id if name == PMS_ID else booking.fields.get(name)
     return None if value == "" else value
-
-
-def moved(value: Any, days: int) -> str:
-    """The day `days` later."""
-    return days_later(date.fromisoformat(str(value)), days).isoformat()
 
 
 def written(booking: Booking, name: str, value: Any, form: Written | None, date_format: str | None) -> tuple[Any, bool]:

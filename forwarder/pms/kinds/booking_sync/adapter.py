@@ -35,13 +35,13 @@ from pydantic_core import from_json, to_json
 
 from forwarder.pms import sdk
 from forwarder.pms.kinds.booking_sync import requests, responses
-from forwarder.pms.mapping.access import Auth, Credentials
+from forwarder.pms.kinds.booking_sync.requests import Quote
+from forwarder.pms.kinds.booking_sync.responses import SyncBooking
+from forwarder.pms.mapping.access import Auth, Credentials, OAuth
 from forwarder.reservation.request import CURRENCY_DECIMALS
 
 _MEDIA_TYPE: Final = b"application/vnd.api+json"
-_AUTH: Final = Auth.model_validate(
-    {"form": "oauth", "oauth": {"grant": "refresh_token", "tokenUrl": "{base}/oauth/token"}}
-)
+_AUTH: Final = Auth(form="oauth", oauth=OAuth(grant="refresh_token", tokenUrl="{base}/oauth/token"))
 _PER_PAGE: Final = 100
 _MOST_PAGES: Final = 20
 _OF_THE_CARD: Final = frozenset(
@@ -78,9 +78,9 @@ class BookingSyncAdapter:
         if rental is None:
             return sdk.refusal(booking, "property_not_found", "")
         quote = await self._quote(booking, send) if self._options.live_quote else None
-        if quote is not None and not isinstance(quote, requests.Quote):
+        if quote is not None and not isinstance(quote, Quote):
             return quote
-        made: responses.SyncBooking | sdk.Outcome
+        made: SyncBooking | sdk.Outcome
         if self._options.strict_bookings:
             body = requests.strict_booking_body(booking, self._options, quote)
             made = await self._book("strict_bookings", body, booking, send)
@@ -89,11 +89,11 @@ class BookingSyncAdapter:
                 return sdk.refusal(booking, "card_refused", "The price is not a whole number of cents of its currency.")
             until = self._clock.now() + timedelta(minutes=cards.hold_minutes)
             made = await self._book_for_client(rental, booking, quote, send, until)
-            if isinstance(made, responses.SyncBooking):
+            if isinstance(made, SyncBooking):
                 made = await self._pay(booking, made, cards, send)
         else:
             made = await self._book_for_client(rental, booking, quote, send)
-        if not isinstance(made, responses.SyncBooking):
+        if not isinstance(made, SyncBooking):
             return made
         # What was paid elsewhere is noted at most once: a note that is lost is not sent again, and the booking's comments name the
         # transaction all the same.
@@ -106,15 +106,11 @@ class BookingSyncAdapter:
                 paid = None
         return sdk.Confirmed(str(made.id), made.record(paid or Decimal(0)))
 
-    async def _quote(self, booking: sdk.Booking, send: sdk.Send) -> requests.Quote | sdk.Outcome:
+    async def _quote(self, booking: sdk.Booking, send: sdk.Send) -> Quote | sdk.Outcome:
         people = sdk.headcount(booking, infants_are_children=False)
-        asked = {
-            "rental_id": booking.property_id,
-            "start_at": booking.arrival.isoformat(),
-            "end_at": booking.departure.isoformat(),
-            "adults": people.adults,
-            "children": people.children,
-        }
+        arrival, departure = booking.arrival.isoformat(), booking.departure.isoformat()
+        asked: dict[str, Any] = {"rental_id": booking.property_id, "start_at": arrival, "end_at": departure}
+        asked |= {"adults": people.adults, "children": people.children}
         response = await _safely(self._ask(send, "GET", "rentals/search", query=urlencode(requests.given(asked))))
         quotes = requests.quotes_in(response, booking) if response.status_code == HTTPStatus.OK else None
         if quotes is None:
@@ -127,13 +123,8 @@ class BookingSyncAdapter:
         return sdk.refusal(booking, "price_changed", f"It costs {quote.final_price} {quote.currency} now.")
 
     async def _book_for_client(
-        self,
-        rental: str,
-        booking: sdk.Booking,
-        quote: requests.Quote | None,
-        send: sdk.Send,
-        held_until: datetime | None = None,
-    ) -> responses.SyncBooking | sdk.Outcome:
+        self, rental: str, booking: sdk.Booking, quote: Quote | None, send: sdk.Send, held_until: datetime | None = None
+    ) -> SyncBooking | sdk.Outcome:
         """Makes the guest's record first, and no booking, so that a failure there leaves no booking in doubt."""
         response = await _safely(self._ask(send, "POST", "clients", requests.client_body(booking)))
         if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY:
@@ -147,7 +138,7 @@ class BookingSyncAdapter:
 
     async def _book(
         self, path: str, body: bytes, booking: sdk.Booking, send: sdk.Send, status: str = "Booked"
-    ) -> responses.SyncBooking | sdk.Outcome:
+    ) -> SyncBooking | sdk.Outcome:
         response = await self._ask(send, "POST", path, body)
         match response.status_code:
             case HTTPStatus.CREATED:
@@ -171,14 +162,10 @@ class BookingSyncAdapter:
 
     async def find(self, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome:
         """Looks through what ends after the arrival and starts before the departure, cancelled ones too, page by page."""
-        asked: dict[str, Any] = {
-            "rental_id": booking.property_id,
-            "from": booking.arrival.isoformat(),
-            "until": booking.departure.isoformat(),
-            "include_canceled": "true",
-            "per_page": _PER_PAGE,
-        }
-        shown: list[responses.SyncBooking] = []
+        arrival, departure = booking.arrival.isoformat(), booking.departure.isoformat()
+        asked: dict[str, Any] = {"rental_id": booking.property_id, "from": arrival, "until": departure}
+        asked |= {"include_canceled": "true", "per_page": _PER_PAGE}
+        shown: list[SyncBooking] = []
         for page in range(1, _MOST_PAGES + 1):
             response = await self._ask(send, "GET", "bookings", query=urlencode({**asked, "page": page}))
             bookings = responses.bookings_in(response) if response.status_code == HTTPStatus.OK else None
@@ -215,7 +202,7 @@ class BookingSyncAdapter:
         query = "include_canceled=true"
         shown = await _safely(self._ask(send, "GET", f"bookings/{pms_reservation_id}", query=query))
         match responses.bookings_in(shown) if shown.status_code == HTTPStatus.OK else None:
-            case [responses.SyncBooking(status="Canceled") as found] if str(found.id) == pms_reservation_id:
+            case [SyncBooking(status="Canceled") as found] if str(found.id) == pms_reservation_id:
                 return sdk.Cancelled()
         if shown.status_code != HTTPStatus.NOT_FOUND:
             return sdk.harmless(self._unexpected(shown))
@@ -248,8 +235,8 @@ class BookingSyncAdapter:
         return outcome
 
     async def _pay(
-        self, booking: sdk.Booking, held: responses.SyncBooking, cards: requests.SecurePayments, send: sdk.Send
-    ) -> responses.SyncBooking | sdk.Outcome:
+        self, booking: sdk.Booking, held: SyncBooking, cards: requests.SecurePayments, send: sdk.Send
+    ) -> SyncBooking | sdk.Outcome:
         """Charge the card for `held`: the booking that it confirmed. Raises `NoResponse` where the card may have been charged."""
         charged = await self._charge(booking, held, cards, send)
         if isinstance(charged, sdk.InDoubt):
@@ -261,19 +248,18 @@ class BookingSyncAdapter:
             detail = "The card was not charged, and the PMS holds the nights for a while longer."
             return sdk.InDoubt("pms_still_working", detail)
         try:
-            response = await _safely(self._ask(send, "GET", f"bookings/{held.id}"))
-            shown = responses.bookings_in(response)
+            shown = responses.bookings_in(await _safely(self._ask(send, "GET", f"bookings/{held.id}")))
         except sdk.NotSent:
             shown = None
         match shown:
-            case [responses.SyncBooking(status="Booked") as booked] if booked.id == held.id:
+            case [SyncBooking(status="Booked") as booked] if booked.id == held.id:
                 return booked
             case _:  # a charge is captured some time after it was authorized
                 detail = "The card was charged; the PMS has yet to confirm the booking."
                 return sdk.InDoubt("pms_still_working", detail)
 
     async def _charge(
-        self, booking: sdk.Booking, held: responses.SyncBooking, cards: requests.SecurePayments, send: sdk.Send
+        self, booking: sdk.Booking, held: SyncBooking, cards: requests.SecurePayments, send: sdk.Send
     ) -> sdk.Rejected | sdk.Deferred | sdk.InDoubt | None:
         """None where the card was charged."""
         card = booking.card
@@ -295,12 +281,9 @@ class BookingSyncAdapter:
                 "expires_at_year": f"20{year}" if len(year) == 2 else year,  # noqa: PLR2004 - callers may leave out the century
                 "security_code": card.cvv,
             }
-            charge = {
-                "tentative_payment_id": payment_id,
-                **requests.given(fields),
-                **requests.address_of(booking),
-                **gateway,
-            }
+            charge = (
+                {"tentative_payment_id": payment_id} | requests.given(fields) | requests.address_of(booking) | gateway
+            )
             headers = [(b"Accept", b"application/json"), (b"Content-Type", b"application/json")]
             response = await send(sdk.Request("POST", cards.url, headers, to_json(charge)))
         except sdk.NotSent as failure:
