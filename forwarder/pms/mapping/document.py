@@ -18,7 +18,7 @@ Loc = tuple[int | str, ...]
 
 _MAX_LENGTH: Final = 200_000
 _SIMPLE: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None, "~": None, "": None}
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,99})(\.\d+)?")  # no more digits than Python reads
 
 
 class DocumentFault(ValueError):

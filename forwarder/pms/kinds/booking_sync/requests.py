@@ -262,14 +262,13 @@ def booking_body(
     booking: sdk.Booking, client_id: int, options: BookingSyncOptions, quote: Quote | None, held_until: datetime | None
 ) -> bytes:
     """The booking of a client that there is. With `held_until` it is tentative, and ends by itself at that moment."""
-    body = {
-        **_asked(booking, options, quote),
+    own = {
         "booked": held_until is None,
         "tentative_expires_at": None if held_until is None else f"{held_until:%Y-%m-%dT%H:%M:%SZ}",
         "client_id": client_id,
         "source_id": options.source_id,
     }
-    return to_json({"bookings": [given(body)]})
+    return _body(booking, options, quote, own)
 
 
 def strict_booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None) -> bytes:
@@ -284,28 +283,28 @@ def strict_booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote
         "phone_number": str(guest.get("phone") or ""),
         "country_code": sdk.country_code(booking)[0],
     }
-    body = {
-        **_asked(booking, options, quote),
+    own = {
         "rental_id": int(booking.property_id) if booking.property_id.isdecimal() else booking.property_id,
         "price_to_pay_now": None if quote is None else _text(quote.to_pay_now),
         "source_id": None if options.source_id is None else str(options.source_id),
         "client": given(client),
     }
-    return to_json({"bookings": [given(body)]})
+    return _body(booking, options, quote, own)
 
 
-def _asked(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None) -> dict[str, Any]:
-    """What both forms have. Moments are in the rental's own time, as BookingSync reads and shows it."""
+def _body(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None, own: Mapping[str, Any]) -> bytes:
+    """`own` with what both forms have. Moments are in the rental's own time, as BookingSync reads and shows it."""
     people, fields = sdk.headcount(booking, infants_are_children=False), booking.fields
     arrival, departure = booking.arrival.isoformat(), booking.departure.isoformat()
     quote = quote or Quote(booking.total_price, booking.currency)
     times = [str(fields.get(name)) for name in _TIMES]
     checkin, checkout = (time if _CLOCK_TIME.fullmatch(time) else None for time in times)
-    return {
+    body = {
         "start_at": f"{arrival} {options.checkin_time}:00" if options.checkin_time else arrival,
         "end_at": f"{departure} {options.checkout_time}:00" if options.checkout_time else departure,
         "adults": people.adults,
         "children": people.children,
+        **own,
         "currency": quote.currency,
         "initial_price": _text(quote.initial_price),
         "final_price": _text(quote.final_price),
@@ -317,6 +316,7 @@ def _asked(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | Non
         "expected_checkout_time": checkout,
         "comments": _comments(booking, options, people),
     }
+    return to_json({"bookings": [given(body)]})
 
 
 def _text(amount: Decimal | None) -> str | None:

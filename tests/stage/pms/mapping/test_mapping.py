@@ -233,6 +233,7 @@ def test_a_mistake_is_found_when_it_is_loaded(mapping: Any, fault: str) -> None:
         ("create:\n  path: /x\n  method: PSOT\n", "line 3: create.method: .*did you mean 'POST'"),
         ("create:\n  path: /x\n  body:\n    a: {field: totalPrise}\n", "line 4: .*did you mean 'totalPrice'"),
         ("create:\n  path: /x\n  path: /y\n", "line 3: path is there twice"),
+        (f"settles: {'9' * 5_000}\n", "line 1: settles: must be 3600 or less"),
         ("create: &one\n  path: /x\nfind: *one\n", "line 1: & and \\* are not taken"),
         ("create: {path: [/x", "line 1: is not YAML"),
         ("[" * 9_000, "nested too deeply"),
