@@ -57,10 +57,27 @@ class GenericAdapter:
             return sdk.refusal(booking, "property_not_found", "No address can hold the identifier.")
         key = (b"Idempotency-Key", b'"%s"' % booking.reference.encode())
         headers = [*self._headers, (b"Content-Type", b"application/json"), key]
-        response = await send(sdk.Request("POST", f"{base}/reservations", headers, _body(booking)))
-        if response.status_code in (201, 200):  # plain numbers: a look-up of HTTPStatus is slow in Python 3.11
-            return _made(response, booking)
-        return await self._not_made(response, booking, send)
+        fields = {**booking.fields, "reference": booking.reference}
+        price = fields.get("totalPrice")
+        if isinstance(price, Decimal):  # would be serialized as a text
+            fields["totalPrice"] = sdk.json_number(price)
+        if booking.card is not None:
+            fields["cardDetails"] = booking.card.model_dump(by_alias=True, exclude_none=True)
+        response = await send(sdk.Request("POST", f"{base}/reservations", headers, sdk.json_text(fields)))
+        if response.status_code not in (201, 200):  # plain numbers: a look-up of HTTPStatus is slow in Python 3.11
+            return await self._not_made(response, booking, send)
+        body = sdk.read_object(response)
+        confirmed = None if body is None or sdk.says_no(body) else _confirmed(body, booking)
+        if body is None or confirmed is None:
+            return sdk.not_understood(response, None if body is None else sdk.identifier(body.get("id")))
+        match _status(body):
+            case "CONFIRMED":
+                return confirmed
+            case status if status in _NO | _CANCELLED:
+                said = _words(body) or f"The PMS answered with status {status}."
+                return sdk.refusal(booking, str(body.get("code")), said)
+            case _:
+                return sdk.not_understood(response)
 
     async def find(self, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome:
         base = self._base(booking)
@@ -123,10 +140,9 @@ class GenericAdapter:
                 return found
             detail = "The PMS had this reservation before, in other words, and does not show it."
             return sdk.InDoubt("pms_knows_key", detail)
-        is_problem = (response.header("content-type") or "").partition(";")[
-            0
-        ].strip().lower() == "application/problem+json"
-        if code == NOTHING_DONE and status == HTTPStatus.SERVICE_UNAVAILABLE and is_problem:
+        media_type = (response.header("content-type") or "").partition(";")[0].strip().lower()
+        says_nothing_done = code == NOTHING_DONE and media_type == "application/problem+json"
+        if says_nothing_done and status == HTTPStatus.SERVICE_UNAVAILABLE:
             detail = "The PMS is out of service, and says that it did nothing (HTTP 503)."
             return sdk.Deferred("pms_unavailable", detail, sdk.retry_after(response, self._clock.now()))
         may_refuse = status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
@@ -135,31 +151,6 @@ class GenericAdapter:
             unsaid = None if code in sdk.REFUSALS else sdk.never_a_no(said)
             return sdk.outcome_of_message(unsaid or code, said, booking)
         return sdk.unexpected(response, self._clock.now())
-
-
-def _body(booking: sdk.Booking) -> bytes:
-    fields = {**booking.fields, "reference": booking.reference}
-    price = fields.get("totalPrice")
-    if isinstance(price, Decimal):  # would be serialized as a text
-        fields["totalPrice"] = sdk.json_number(price)
-    if booking.card is not None:
-        fields["cardDetails"] = booking.card.model_dump(by_alias=True, exclude_none=True)
-    return sdk.json_text(fields)
-
-
-def _made(response: sdk.Response, booking: sdk.Booking) -> sdk.Outcome:
-    body = sdk.read_object(response)
-    confirmed = None if body is None or sdk.says_no(body) else _confirmed(body, booking)
-    if body is None or confirmed is None:
-        return sdk.not_understood(response, None if body is None else sdk.identifier(body.get("id")))
-    match _status(body):
-        case "CONFIRMED":
-            return confirmed
-        case status if status in _NO | _CANCELLED:
-            said = _words(body) or f"The PMS answered with status {status}."
-            return sdk.refusal(booking, str(body.get("code")), said)
-        case _:
-            return sdk.not_understood(response)
 
 
 def _confirmed(body: Mapping[str, Any], booking: sdk.Booking) -> sdk.Confirmed | None:

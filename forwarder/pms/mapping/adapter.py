@@ -365,18 +365,17 @@ class MappedAdapter:
         """The answer to the first request of a create that takes two."""
         create, shown = self._mapping.create, self._mapping.reservation
         if create.guest is not None and request.url.endswith(create.guest.path):
-            body = to_json(assembled({create.guest.id: _STAND_IN_ID}))
-            guest = sdk.Response(min(create.guest.success.status), (), body)
-            return sdk.StandIn(guest, f"The PMS makes the guest, under the id {_STAND_IN_ID}.")
-        if self._mapping.confirm is None or request.method != create.method or "/" + _STAND_IN_ID in request.url:
+            what, status, values = "guest", min(create.guest.success.status), {create.guest.id: _STAND_IN_ID}
+        elif self._mapping.confirm is None or request.method != create.method or "/" + _STAND_IN_ID in request.url:
             return None
-        at = ".".join(filter(None, (create.reservation, shown.id))) if create.id is None else create.id
-        values = {at: _STAND_IN_ID}
-        if create.id is None and shown.status is not None and shown.status.tentative:
-            where = ".".join(filter(None, (create.reservation, shown.status.path)))
-            values[where] = min(shown.status.tentative)
-        response = sdk.Response(min(create.success.status), (), to_json(assembled(values)))
-        return sdk.StandIn(response, f"The PMS makes the reservation, under the id {_STAND_IN_ID}.")
+        else:
+            at = ".".join(filter(None, (create.reservation, shown.id))) if create.id is None else create.id
+            what, status, values = "reservation", min(create.success.status), {at: _STAND_IN_ID}
+            if create.id is None and shown.status is not None and shown.status.tentative:
+                where = ".".join(filter(None, (create.reservation, shown.status.path)))
+                values[where] = min(shown.status.tentative)
+        response = sdk.Response(status, (), to_json(assembled(values)))
+        return sdk.StandIn(response, f"The PMS makes the {what}, under the id {_STAND_IN_ID}.")
 
 
 # --- kinds ---

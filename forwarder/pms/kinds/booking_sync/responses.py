@@ -124,10 +124,8 @@ def errors_in(response: sdk.Response) -> dict[str, str]:
     """The errors of a 422 by field; empty if it has another form."""
     body = sdk.read_object(response) or {}
     errors = body.get("errors", body)
-    if not isinstance(errors, dict):
-        return {}
-    each = ((str(field), said if isinstance(said, list) else [said]) for field, said in errors.items())
-    return {field: ", ".join(map(str, said)) for field, said in each}
+    each = errors.items() if isinstance(errors, dict) else ()
+    return {str(field): ", ".join(map(str, said if isinstance(said, list) else [said])) for field, said in each}
 
 
 def refusal_in(response: sdk.Response) -> tuple[str, str]:
