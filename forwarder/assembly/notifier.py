@@ -9,7 +9,7 @@ from forwarder.assembly.parts import topic_check, webhooks_of
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import Health
 from forwarder.http.messages import Routes
-from forwarder.notifier.api import WebhookApiParts, webhook_routes
+from forwarder.notifier.api import WebhookApi
 from forwarder.notifier.posting import NotifierParts
 from forwarder.notifier.service import Notifier
 from forwarder.process.supervision import Stop, side_by_side
@@ -45,7 +45,7 @@ async def run_notifier(settings: Settings, listening: role.Listening, stop: Stop
 async def open_webhook_api(stack: AsyncExitStack, backend: Backend, stop: Stop) -> Routes:
     """The routes by which customers manage their webhooks."""
     limits = await role.open_limits(stack, backend, stop)
-    return webhook_routes(WebhookApiParts(backend.access, await webhooks_of(backend), limits))
+    return WebhookApi(backend.access, await webhooks_of(backend), limits).routes()
 
 
 async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:

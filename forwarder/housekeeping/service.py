@@ -37,11 +37,8 @@ _log = structlog.get_logger(__name__)
 
 async def keep_house(backlog: "BacklogMetrics", sweeper: "RetentionSweeper", clock: Clock, stop: asyncio.Event) -> None:
     """Reports the backlog and removes data whose time is over, until `stop`; through outages and faults."""
-    steps = {
-        Where.STANDING: backlog.read_backlog,
-        Where.STANDING_LAG: backlog.read_lag,
-        Where.RETENTION: sweeper.keep_sweeping,
-    }
+    steps = {Where.STANDING: backlog.read_backlog, Where.STANDING_LAG: backlog.read_lag}
+    steps |= {Where.RETENTION: sweeper.keep_sweeping}
     run = partial(forever, clock=clock, outages=OUTAGES)
     loops = [asyncio.create_task(run(step, name=name), name=name) for name, step in steps.items()]
     try:
@@ -182,7 +179,17 @@ class RetentionSweeper:
                 raise
             except FAULTS as error:  # continue with the other workspaces
                 contained(Where.RETENTION, error, workspace_id=policy.workspace_id)
-        await self._sweep_parked({policy.workspace_id: policy.reservation_days for policy in policies})
+        accounts = await self._policies.account_workspaces()
+        for policy in policies:
+            # The reasons of cancellations whose submissions never came: a caller may have named the guest in one.
+            owned = [account_id for account_id, owner in accounts.items() if owner == policy.workspace_id]
+            if policy.reservation_days is None or not owned:
+                continue
+            ids = [*owned, *map(shadow_id, owned)]
+            before = self._clock.now() - timedelta(days=policy.reservation_days)
+            count = await self._in_batches(partial(self._store.forget_parked_reasons, ids, before=before, limit=BATCH))
+            if count:
+                _log.info("guests.removed", workspace_id=policy.workspace_id, status="PARKED", count=count)
         await self._sweep_deliveries({policy.workspace_id: policy.delivery_days for policy in policies})
 
     async def _sweep_submissions(self, policy: RetentionPolicy) -> None:
@@ -196,19 +203,6 @@ class RetentionSweeper:
             count = await self._in_batches(partial(anonymize, limit=BATCH))
             if count:
                 _log.info("guests.removed", workspace_id=policy.workspace_id, status=status.value, count=count)
-
-    async def _sweep_parked(self, days: dict[str, int | None]) -> None:
-        """The reasons of cancellations whose submissions never came: a caller may have named the guest in one."""
-        accounts = await self._policies.account_workspaces()
-        for workspace_id, kept in days.items():
-            owned = [account_id for account_id, owner in accounts.items() if owner == workspace_id]
-            if kept is None or not owned:
-                continue
-            ids = [*owned, *map(shadow_id, owned)]
-            before = self._clock.now() - timedelta(days=kept)
-            count = await self._in_batches(partial(self._store.forget_parked_reasons, ids, before=before, limit=BATCH))
-            if count:
-                _log.info("guests.removed", workspace_id=workspace_id, status="PARKED", count=count)
 
     async def _sweep_deliveries(self, days: dict[str, int | None]) -> None:
         endpoints = await self._store.endpoints_with_deliveries()

@@ -40,18 +40,88 @@ class NoDelivery(LookupError):
     """The webhook is there, and has no such delivery."""
 
 
-class WebhookActions:
-    """Endpoints for webhooks and their deliveries."""
+_OVERLOADED: Final = catalogue.OVERLOADED.problem("Nothing was changed. Send the same request again in a moment.")
+LIVE_KEY_NEEDED: Final = catalogue.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
+_OfEndpoint = NotKnown | NoDelivery | EndpointDisabled | port.TooManyEndpoints | BadTarget | BadHeaders | HeadersNeeded
+Refusal = _OfEndpoint | port.UnknownAccount | TenancyUnavailable | StoreUnavailable
+"""The exceptions of an action, the same for another workspace's webhook as for one that does not exist."""
 
-    def __init__(self, hooks: Webhooks) -> None:
-        self._hooks = hooks
+_log = structlog.get_logger(__name__)
+
+Action = Callable[[str, Request], Awaitable[Response | Problem]]
+"""Handles a request of a workspace. May raise `Refusal`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookApi:
+    """Endpoints for webhooks and their deliveries. `limits` are those of API keys: a call counts like a submission."""
+
+    access: Access
+    webhooks: Webhooks
+    limits: RateLimits
+
+    def routes(self) -> Routes:
+        """HEAD wherever GET is."""
+        every = "/api/v1/vrs/webhooks"
+        one = every + "/{id}"
+        deliveries = one + "/deliveries"
+        delivery = deliveries + "/{delivery_id}"
+        return [
+            self._route(every, "add", self.add, "POST"),
+            self._route(every, "list", self.page, parameters=PAGE_PARAMETERS),
+            self._route(one, "show", self.show),
+            self._route(one, "change", self.change, "PATCH"),
+            self._route(one, "remove", self.remove, "DELETE"),
+            self._route(one + "/test", "test", self.test, "POST"),
+            self._route(one + "/rotate", "rotate", self.rotate, "POST"),
+            self._route(deliveries, "deliveries", self.deliveries, parameters=PAGE_PARAMETERS | {"status"}),
+            self._route(delivery, "delivery", self.delivery),
+            self._route(delivery + "/resend", "resend", self.resend, "POST"),
+        ]
+
+    def _route(
+        self, path: str, name: str, action: Action, method: str = "GET", parameters: Collection[str] = ()
+    ) -> Route:
+        async def endpoint(request: Request) -> Response:
+            address, allowance = client_address(request.scope), None
+            key: ApiKey | Problem
+            try:
+                key = await self.access.workspace_key(header_map(request.scope), address)
+                if isinstance(key, ApiKey):
+                    key = LIVE_KEY_NEEDED if key.test else forbidden(key, "webhooks", address) or key
+            except TenancyUnavailable as error:
+                key = _problem_of(error)
+            result: Response | Problem
+            if isinstance(key, Problem):
+                result = key
+            else:
+                allowance = self.limits.take(key.id, key.limit, 1, (key.workspace_id, key.shared_limit))
+                if (place := place_of(request.scope)) is not None and not place.claim(key.workspace_id):
+                    result = _OVERLOADED
+                elif allowance is not None and not allowance.admitted:
+                    result = rate_limited(allowance)
+                else:
+                    try:
+                        with acting_as(Actor("key", key.id, address)):
+                            unknown = refuse_unknown(request.scope, parameters)
+                            result = unknown or await action(key.workspace_id, request)
+                    except get_args(Refusal) as error:
+                        result = _problem_of(error)
+            _log_change(name, key, request, result)
+            if isinstance(result, Problem):
+                # The rest of such a body is not read, so the connection cannot be used again.
+                closing = ((b"connection", b"close"),) if result.status in {408, 413} else ()
+                result = problem_response(result, *closing, retry_after_seconds=1)
+            return result if allowance is None else with_allowance(result, allowance)
+
+        return Route(path, endpoint, methods=[method])
 
     async def add(self, workspace_id: str, request: Request) -> Response | Problem:
         """Add a webhook. Its secret is in this response and in no other."""
         body = await api_requests.read_request_body(request, api_requests.NewWebhook)
         if isinstance(body, Problem):
             return body
-        endpoint, secret = await self._hooks.add(workspace_id, body.url, **body.terms())
+        endpoint, secret = await self.webhooks.add(workspace_id, body.url, **body.terms())
         location = f"{request.scope['path']}/{endpoint.id}".encode()
         return _response(_with_secret(endpoint, secret), 201, (b"location", location))
 
@@ -60,32 +130,32 @@ class WebhookActions:
         asked = api_requests.read_page_query(request)
         if isinstance(asked, Problem):
             return asked
-        every, added = await self._hooks.endpoints(workspace_id), [0]
+        every, added = await self.webhooks.endpoints(workspace_id), [0]
         for each in every:  # those of one moment are a microsecond apart
             added.append(max(round(each.created_at.timestamp() * 1_000_000), added[-1] + 1))
         before, onward = sides(added[1:], asked.cursor)
         return _page([endpoint_json(each) for each in every[len(before) :]], before, onward, asked)
 
     async def show(self, workspace_id: str, request: Request) -> Response | Problem:
-        return _response(endpoint_json(await self._hooks.get(_id(request), workspace_id=workspace_id)))
+        return _response(endpoint_json(await self.webhooks.get(_id(request), workspace_id=workspace_id)))
 
     async def change(self, workspace_id: str, request: Request) -> Response | Problem:
         body = await api_requests.read_request_body(request, api_requests.WebhookChange)
         if isinstance(body, Problem):
             return body
-        act = partial(self._hooks.change, **terms) if (terms := body.terms()) else self._hooks.get
+        act = partial(self.webhooks.change, **terms) if (terms := body.terms()) else self.webhooks.get
         changed = await act(_id(request), workspace_id=workspace_id)
         if "enabled" in body.model_fields_set and body.enabled != changed.enabled:
-            switch = self._hooks.enable if body.enabled else self._hooks.disable
+            switch = self.webhooks.enable if body.enabled else self.webhooks.disable
             changed = await switch(_id(request), workspace_id=workspace_id)
         return _response(endpoint_json(changed))
 
     async def remove(self, workspace_id: str, request: Request) -> Response | Problem:
-        await self._hooks.remove(_id(request), workspace_id=workspace_id)
+        await self.webhooks.remove(_id(request), workspace_id=workspace_id)
         return _response({"id": _id(request), "removed": True})
 
     async def test(self, workspace_id: str, request: Request) -> Response | Problem:
-        delivery_id = await self._hooks.test(_id(request), workspace_id=workspace_id)
+        delivery_id = await self.webhooks.test(_id(request), workspace_id=workspace_id)
         path = request.scope["path"].removesuffix("/test")
         return _response({"deliveryId": delivery_id}, 202, (b"location", f"{path}/deliveries/{delivery_id}".encode()))
 
@@ -94,7 +164,7 @@ class WebhookActions:
         body = await api_requests.read_request_body(request, api_requests.Rotation, optional=True)
         if isinstance(body, Problem):
             return body
-        endpoint, secret = await self._hooks.rotate(
+        endpoint, secret = await self.webhooks.rotate(
             _id(request), workspace_id=workspace_id, overlap_seconds=body.overlap_seconds
         )
         return _response(_with_secret(endpoint, secret))
@@ -104,7 +174,7 @@ class WebhookActions:
         asked = api_requests.read_page_query(request, of_status=True)
         if isinstance(asked, Problem):
             return asked
-        log = partial(self._hooks.deliveries, _id(request), workspace_id=workspace_id, status=asked.status)
+        log = partial(self.webhooks.deliveries, _id(request), workspace_id=workspace_id, status=asked.status)
         before = None if asked.cursor == FIRST else asked.cursor
         onward = await log(before=before, limit=asked.limit + 1)
         newer = () if before is None else await log(after=before - 1, limit=asked.limit + 1)
@@ -112,10 +182,10 @@ class WebhookActions:
         return _page([delivery_json(each) for each in onward], newer_ids, ids, asked)
 
     async def delivery(self, workspace_id: str, request: Request) -> Response | Problem:
-        return _response(delivery_json(await self._of_delivery(self._hooks.delivery, workspace_id, request)))
+        return _response(delivery_json(await self._of_delivery(self.webhooks.delivery, workspace_id, request)))
 
     async def resend(self, workspace_id: str, request: Request) -> Response | Problem:
-        return _response(delivery_json(await self._of_delivery(self._hooks.resend, workspace_id, request)), 202)
+        return _response(delivery_json(await self._of_delivery(self.webhooks.resend, workspace_id, request)), 202)
 
     async def _of_delivery(
         self, act: Callable[..., Awaitable[DeliveryEntry]], workspace_id: str, request: Request
@@ -125,7 +195,7 @@ class WebhookActions:
         try:
             return await act(endpoint_id, delivery_id or 0, workspace_id=workspace_id)
         except NotKnown as error:
-            await self._hooks.get(endpoint_id, workspace_id=workspace_id)  # raises if there is not even the webhook
+            await self.webhooks.get(endpoint_id, workspace_id=workspace_id)  # raises if there is not even the webhook
             raise NoDelivery from error
 
 
@@ -196,90 +266,6 @@ def _page(
     others = neighbours(before, onward, asked.limit, shown=shown)
     cursors = Cursors(others.previous, asked.cursor, others.next)
     return Response(200, write_list(texts[:shown], cursors, asked.limit), (NO_STORE,))
-
-
-_OVERLOADED: Final = catalogue.OVERLOADED.problem("Nothing was changed. Send the same request again in a moment.")
-LIVE_KEY_NEEDED: Final = catalogue.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
-_OfEndpoint = NotKnown | NoDelivery | EndpointDisabled | port.TooManyEndpoints | BadTarget | BadHeaders | HeadersNeeded
-Refusal = _OfEndpoint | port.UnknownAccount | TenancyUnavailable | StoreUnavailable
-"""The exceptions of an action, the same for another workspace's webhook as for one that does not exist."""
-
-_log = structlog.get_logger(__name__)
-
-Action = Callable[[str, Request], Awaitable[Response | Problem]]
-"""Handles a request of a workspace. May raise `Refusal`."""
-
-
-@dataclass(frozen=True, slots=True)
-class WebhookApiParts:
-    """`limits` are those of API keys: a call counts like a submission. `retry_after_seconds`: for callers in an outage."""
-
-    access: Access
-    webhooks: Webhooks
-    limits: RateLimits
-    retry_after_seconds: int = 1
-
-
-def webhook_routes(parts: WebhookApiParts) -> Routes:
-    """The routes of the API; HEAD wherever GET is."""
-    hooks, every = WebhookActions(parts.webhooks), "/api/v1/vrs/webhooks"
-    one = every + "/{id}"
-    deliveries = one + "/deliveries"
-    delivery = deliveries + "/{delivery_id}"
-
-    def route(path: str, name: str, action: Action, method: str = "GET", parameters: Collection[str] = ()) -> Route:
-        return Route(path, _endpoint(parts, name, action, parameters), methods=[method])
-
-    return [
-        route(every, "add", hooks.add, "POST"),
-        route(every, "list", hooks.page, parameters=PAGE_PARAMETERS),
-        route(one, "show", hooks.show),
-        route(one, "change", hooks.change, "PATCH"),
-        route(one, "remove", hooks.remove, "DELETE"),
-        route(one + "/test", "test", hooks.test, "POST"),
-        route(one + "/rotate", "rotate", hooks.rotate, "POST"),
-        route(deliveries, "deliveries", hooks.deliveries, parameters=PAGE_PARAMETERS | {"status"}),
-        route(delivery, "delivery", hooks.delivery),
-        route(delivery + "/resend", "resend", hooks.resend, "POST"),
-    ]
-
-
-def _endpoint(
-    parts: WebhookApiParts, name: str, action: Action, parameters: Collection[str]
-) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        address, allowance = client_address(request.scope), None
-        key: ApiKey | Problem
-        try:
-            key = await parts.access.workspace_key(header_map(request.scope), address)
-            if isinstance(key, ApiKey):
-                key = LIVE_KEY_NEEDED if key.test else forbidden(key, "webhooks", address) or key
-        except TenancyUnavailable as error:
-            key = _problem_of(error)
-        result: Response | Problem
-        if isinstance(key, Problem):
-            result = key
-        else:
-            allowance = parts.limits.take(key.id, key.limit, 1, (key.workspace_id, key.shared_limit))
-            if (place := place_of(request.scope)) is not None and not place.claim(key.workspace_id):
-                result = _OVERLOADED
-            elif allowance is not None and not allowance.admitted:
-                result = rate_limited(allowance)
-            else:
-                try:
-                    with acting_as(Actor("key", key.id, address)):
-                        unknown = refuse_unknown(request.scope, parameters)
-                        result = unknown or await action(key.workspace_id, request)
-                except get_args(Refusal) as error:
-                    result = _problem_of(error)
-        _log_change(name, key, request, result)
-        if isinstance(result, Problem):
-            # The rest of such a body is not read, so the connection cannot be used again.
-            closing = ((b"connection", b"close"),) if result.status in {408, 413} else ()
-            result = problem_response(result, *closing, retry_after_seconds=parts.retry_after_seconds)
-        return result if allowance is None else with_allowance(result, allowance)
-
-    return endpoint
 
 
 def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Response | Problem) -> None:

@@ -183,21 +183,73 @@ class EndpointDispatcher:
         return works and not retry_after
 
 
-_LOOKED_AT: Final = 1_000
-"""Events of each partition, as workers look at."""
-_LOST_FOR: Final = timedelta(hours=1)
 T = TypeVar("T")
 
 _Received = tuple[ConsumedMessage, Event | None]
 """A message and its event; None if decoding raised an unexpected exception."""
 
 
-class Intake:
-    """Queues what one consumer receives. `start` is called with the endpoints that something was queued for."""
+class Notifier:
+    """One notifier. `run` runs it until it stops."""
 
-    def __init__(self, parts: NotifierParts, *, start: Callable[[Iterable[str]], None]) -> None:
-        self._parts, self._start = parts, start
-        self._blame = Blame(Where.WEBHOOK_INTAKE, parts.clock.sleep)
+    def __init__(self, parts: NotifierParts, *, jitter: Callable[[], float] = random.random) -> None:
+        self._parts = parts
+        self._consumer: Consumer | None = None
+        self._outage = Outage(Where.WEBHOOK_EVENTS, parts.clock)
+        """Of the loop whose step does not return while it works."""
+        self.dispatcher = EndpointDispatcher(parts, Poster(parts, jitter=jitter))
+        where, blame = Where.WEBHOOK_INTAKE, Blame(Where.WEBHOOK_INTAKE, parts.clock.sleep)
+        self._by_halves = partial(by_halves, where=where, set_aside=_skip, outages=OUTAGES, blame=blame)
+        self._changes = parts.queue.changes
+
+    def consuming(self) -> bool:
+        return self._consumer is not None
+
+    @property
+    def unreadable(self) -> Mapping[int, int]:
+        return {} if self._consumer is None else self._consumer.unreadable
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults."""
+        run = partial(forever, clock=self._parts.clock, outages=OUTAGES)
+        events = run(self._consume, name=Where.WEBHOOK_EVENTS, outage=self._outage)
+        named = {Where.WEBHOOK_EVENTS: events, Where.WEBHOOK_SWEEP: run(self._sweep, name=Where.WEBHOOK_SWEEP)}
+        loops = [asyncio.create_task(loop, name=name) for name, loop in named.items()]
+        try:
+            await stop.wait()
+        finally:
+            self.dispatcher.stopping = True
+            await cancel_all(loops)
+            cancelled = await self.dispatcher.finish(self._parts.settings.grace_seconds)
+            _log.info("notifier.stopped", cancelled=cancelled)
+
+    async def _consume(self) -> None:
+        parts = self._parts
+        async with parts.log.consumer(
+            parts.topics.results, group=parts.settings.group, on_partitions=_any_partitions, on_gap=parts.on_gap
+        ) as consumer:
+            self._consumer = consumer
+            try:
+                while True:
+                    await self.ingest_next(consumer)
+                    self._outage.over()
+            finally:
+                self._consumer = None
+
+    async def _sweep(self) -> None:
+        """Starts runs for due deliveries: retries, and those that other notifiers queued or left behind. First queues what another
+        database that took over may have lost."""
+        parts, changes = self._parts, self._parts.queue.changes
+        if changes != self._changes:
+            # The newest events: their deliveries may be missing, although their offsets are committed. Others are recognised.
+            since_ms = int((parts.clock.now() - timedelta(hours=1)).timestamp() * 1000)
+            newest = await read_last(parts.log, parts.topics.results, 1_000)  # as workers do
+            events = [(each, event) for each, event in _decoded(newest) if event and each.timestamp_ms >= since_ms]
+            for first in range(0, len(events), parts.settings.intake_batch):
+                await self._queue_wanted(events[first : first + parts.settings.intake_batch])
+            self._changes = changes
+        self.dispatcher.start(await parts.queue.endpoints_due(now=parts.clock.now()))
+        await parts.clock.sleep(parts.settings.sweep_seconds)
 
     async def ingest_next(self, consumer: Consumer) -> None:
         """Receives a batch, queues, commits. Raises `LogUnavailable`; and `Unworkable` if nothing can be queued, without
@@ -214,31 +266,13 @@ class Intake:
 
         # Without any endpoint nothing needs to be decoded.
         if await self._through_outages(self._parts.endpoints.any_enabled):
-            await by_halves(
-                queue,
-                list(_decoded(messages)),
-                where=Where.WEBHOOK_INTAKE,
-                set_aside=_skip,
-                outages=OUTAGES,
-                refusals=(Unstorable,),
-                refused=_skip,
-                blame=self._blame,
-            )
+            await self._by_halves(queue, list(_decoded(messages)), refusals=(Unstorable,), refused=_skip)
         await consumer.commit(messages)
         metrics.WEBHOOKS_QUEUED.inc(len(queued))
-        self._start(dict.fromkeys(one.endpoint_id for one in queued))
+        self.dispatcher.start(dict.fromkeys(one.endpoint_id for one in queued))
         if not queued and len(messages) < settings.intake_batch:
             # Without subscribers an occasional batch is enough: each costs a commit.
             await self._parts.clock.sleep(settings.idle_seconds)
-
-    async def queue_again(self) -> None:
-        """Queues the newest events, of which a database that took over may lack the deliveries, although their offsets are
-        committed. Those that it has are recognised."""
-        since_ms = int((self._parts.clock.now() - _LOST_FOR).timestamp() * 1000)
-        newest = await read_last(self._parts.log, self._parts.topics.results, _LOOKED_AT)
-        events = [(message, event) for message, event in _decoded(newest) if event and message.timestamp_ms >= since_ms]
-        for first in range(0, len(events), self._parts.settings.intake_batch):
-            await self._queue_wanted(events[first : first + self._parts.settings.intake_batch])
 
     async def _queue_wanted(self, events: Sequence[tuple[ConsumedMessage, Event]]) -> Sequence[NewDelivery]:
         endpoints = await self._parts.endpoints.enabled_of({event.workspace_id for _, event in events})
@@ -278,63 +312,6 @@ async def _skip(received: _Received, why: Fault | Exception) -> None:
 def _log_unreadable(message: ConsumedMessage, error: str) -> None:
     metrics.UNREADABLE_RESULTS.labels("notifier").inc()
     _log.error("webhook_event.undecodable", partition=message.partition, offset=message.offset, error=error)
-
-
-class Notifier:
-    """One notifier. `run` runs it until it stops."""
-
-    def __init__(self, parts: NotifierParts) -> None:
-        self._parts = parts
-        self._consumer: Consumer | None = None
-        self._outage = Outage(Where.WEBHOOK_EVENTS, parts.clock)
-        """Of the loop whose step does not return while it works."""
-        self._dispatcher = EndpointDispatcher(parts, Poster(parts))
-        self._intake = Intake(parts, start=self._dispatcher.start)
-        self._changes = parts.queue.changes
-
-    def consuming(self) -> bool:
-        return self._consumer is not None
-
-    @property
-    def unreadable(self) -> Mapping[int, int]:
-        return {} if self._consumer is None else self._consumer.unreadable
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then stop cleanly. Loops go on after outages and faults."""
-        run = partial(forever, clock=self._parts.clock, outages=OUTAGES)
-        events = run(self._consume, name=Where.WEBHOOK_EVENTS, outage=self._outage)
-        named = {Where.WEBHOOK_EVENTS: events, Where.WEBHOOK_SWEEP: run(self._sweep, name=Where.WEBHOOK_SWEEP)}
-        loops = [asyncio.create_task(loop, name=name) for name, loop in named.items()]
-        try:
-            await stop.wait()
-        finally:
-            self._dispatcher.stopping = True
-            await cancel_all(loops)
-            cancelled = await self._dispatcher.finish(self._parts.settings.grace_seconds)
-            _log.info("notifier.stopped", cancelled=cancelled)
-
-    async def _consume(self) -> None:
-        parts = self._parts
-        async with parts.log.consumer(
-            parts.topics.results, group=parts.settings.group, on_partitions=_any_partitions, on_gap=parts.on_gap
-        ) as consumer:
-            self._consumer = consumer
-            try:
-                while True:
-                    await self._intake.ingest_next(consumer)
-                    self._outage.over()
-            finally:
-                self._consumer = None
-
-    async def _sweep(self) -> None:
-        """Starts runs for due deliveries: retries, and those that other notifiers queued or left behind. In another database first
-        queues what that may have lost."""
-        changes = self._parts.queue.changes
-        if changes != self._changes:
-            await self._intake.queue_again()
-            self._changes = changes
-        self._dispatcher.start(await self._parts.queue.endpoints_due(now=self._parts.clock.now()))
-        await self._parts.clock.sleep(self._parts.settings.sweep_seconds)
 
 
 async def _any_partitions(partitions: frozenset[int]) -> None:

@@ -10,10 +10,10 @@ Exception
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Protocol
+from typing import Final, Protocol
 
 from forwarder.process.loading import load
 from forwarder.reservation.fast import value
@@ -133,19 +133,13 @@ class TopicState:
     in_sync: int
 
 
-@dataclass(frozen=True, slots=True)
 class Topics:
     """The names of the topics, with an optional prefix (for example `staging.`)."""
 
-    prefix: str = ""
-    requests: str = field(init=False)
-    results: str = field(init=False)
-    dead_letters: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "requests", f"{self.prefix}reservations.requests")
-        object.__setattr__(self, "results", f"{self.prefix}reservations.results")
-        object.__setattr__(self, "dead_letters", f"{self.prefix}reservations.requests-dlt")
+    def __init__(self, prefix: str = "") -> None:
+        self.requests: Final = f"{prefix}reservations.requests"
+        self.results: Final = f"{prefix}reservations.results"
+        self.dead_letters: Final = f"{prefix}reservations.requests-dlt"
 
     def all(self) -> tuple[str, ...]:
         return (self.requests, self.results, self.dead_letters)

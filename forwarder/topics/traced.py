@@ -91,11 +91,8 @@ class TracedConsumer:
     def _begun(self, consumed: ConsumedMessage) -> ConsumedMessage:
         message, sender = consumed.message, trace_of(consumed.message.headers)
         attributes = _attributes(self._system, "process", consumed.topic) | _named(message.headers)
-        attributes |= {
-            "messaging.consumer.group.name": self._group,
-            "messaging.destination.partition.id": str(consumed.partition),
-            "messaging.kafka.offset": consumed.offset,
-        }
+        attributes |= {"messaging.consumer.group.name": self._group, "messaging.kafka.offset": consumed.offset}
+        attributes["messaging.destination.partition.id"] = str(consumed.partition)
         links = () if sender is None else (sender,)
         span = self._tracer.start(f"process {consumed.topic}", Kind.CONSUMER, sender, attributes, links=links)
         self._open[consumed.partition, consumed.offset] = span

@@ -9,7 +9,7 @@ from asyncio import Future
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -47,10 +47,8 @@ class EmbeddedLog:
         self._writer: EmbeddedWriter | None = None
         self._open_parts = 0
 
-    @asynccontextmanager
-    async def publisher(self) -> AsyncIterator[port.Publisher]:
-        async with self._writing() as writer:
-            yield writer
+    def publisher(self) -> AbstractAsyncContextManager[port.Publisher]:
+        return self._writing()
 
     @asynccontextmanager
     async def consumer(

@@ -61,13 +61,13 @@ class KafkaAdmin:
                     created.append(name)
                 elif error is not errors.TopicAlreadyExistsError:  # which another process created meanwhile
                     raise error(f"{name}: {reason}")
-            await self._wait_for_leaders(created)
+            await self._wait_for_leaders(dict.fromkeys(created, 1))
         return created
 
     async def grow(self, partitions: Mapping[str, int]) -> None:
         async with self._reaching("add partitions"):
             await self._client.create_partitions({name: NewPartitions(count) for name, count in partitions.items()})
-            await self._wait_for_leaders(list(partitions), partitions)
+            await self._wait_for_leaders(partitions)
 
     async def list(self) -> Mapping[str, int]:
         async with self._reaching("list topics"):
@@ -184,13 +184,12 @@ class KafkaAdmin:
                 return cast("Sequence[Any]", await self._client.describe_topics())
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _wait_for_leaders(self, names: Collection[str], partitions: Mapping[str, int] | None = None) -> None:
+    async def _wait_for_leaders(self, partitions: Mapping[str, int]) -> None:
         """Wait until every partition has a leader, and there are so many. Creation is confirmed before all brokers know of it."""
-        least = partitions or {}
         while True:
-            topics = await self._client.describe_topics(list(names))
+            topics = await self._client.describe_topics(list(partitions))
             led = {each["topic"]: [part["leader"] >= 0 for part in each["partitions"]] for each in topics}
-            if all(all(parts) and len(parts) >= least.get(name, 1) for name, parts in led.items()):
+            if all(all(parts) and len(parts) >= partitions.get(name, 1) for name, parts in led.items()):
                 return
             await asyncio.sleep(_POLL_SECONDS)
 

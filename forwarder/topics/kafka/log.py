@@ -5,6 +5,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from operator import attrgetter
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 from aiokafka.errors import KafkaError
@@ -16,7 +17,7 @@ from forwarder.topics.kafka.connection import KafkaConnection, connecting, milli
 from forwarder.topics.kafka.internals import stop_consumer
 from forwarder.topics.kafka.publisher import KafkaPublisher
 from forwarder.topics.kafka.reader import CannotRead, KafkaReader
-from forwarder.topics.port import ConsumedMessage, LogUnavailable
+from forwarder.topics.port import ConsumedMessage, GapFound, LogUnavailable, PartitionsChanged
 
 METADATA_SECONDS = 15.0
 """How soon a new partition, or a topic that was missing, is noticed. aiokafka's default is five minutes."""
@@ -38,10 +39,10 @@ class KafkaLog(KafkaConnection):
 
     @asynccontextmanager
     async def consumer(
-        self, topic: str, *, group: str, on_partitions: port.PartitionsChanged, on_gap: port.GapFound | None = None
+        self, topic: str, *, group: str, on_partitions: PartitionsChanged, on_gap: GapFound | None = None
     ) -> AsyncIterator[port.Consumer]:
         """A member on entry, else `LogUnavailable`; it leaves the group on exit."""
-        async with aclosing(KafkaConsumer(topic, group, on_partitions, self, on_gap)) as consumer:
+        async with aclosing(KafkaConsumer(topic, group, self, on_partitions, on_gap)) as consumer:
             await consumer.join()
             yield consumer
 
@@ -106,9 +107,9 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         self,
         topic: str,
         group: str,
-        on_partitions: port.PartitionsChanged,
         connection: KafkaConnection,
-        on_gap: port.GapFound | None = None,
+        on_partitions: PartitionsChanged,
+        on_gap: GapFound | None,
     ) -> None:
         super().__init__(topic, connection)
         self._group, self._on_partitions, self._on_gap = group, on_partitions, on_gap
@@ -146,12 +147,9 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
         if self._reader is None:
             return
-        owned, offsets = self._reader.consumer.assignment(), dict[TopicPartition, int]()
-        for message in messages:
-            partition = TopicPartition(message.topic, message.partition)
-            if partition in owned:
-                offsets[partition] = max(offsets.get(partition, 0), message.offset + 1)
-        self._uncommitted |= offsets
+        owned, ordered = self._reader.consumer.assignment(), sorted(messages, key=attrgetter("offset"))
+        offsets = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in ordered}
+        self._uncommitted |= {partition: offset for partition, offset in offsets.items() if partition in owned}
         if self._committing is None:
             if time.monotonic() >= self._commit_at:
                 self._committing = detached(self._commit_now())
@@ -195,11 +193,9 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         noted, self._uncommitted = self._uncommitted, {}
         if self._reader is None:
             return
-        consumer = self._reader.consumer
-        owned = consumer.assignment()
+        consumer, owned = self._reader.consumer, self._reader.consumer.assignment()
         # A partition lost meanwhile would make the whole commit fail.
-        offsets = {partition: offset for partition, offset in noted.items() if partition in owned}
-        if not offsets:
+        if not (offsets := {partition: offset for partition, offset in noted.items() if partition in owned}):
             return
         async with reaching_kafka(f"commit to {self._topic}", within=self._connection.publish_timeout_seconds):
             # Raised where a rebalance took the partitions: their new owner delivers those messages again.

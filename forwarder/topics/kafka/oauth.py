@@ -49,30 +49,28 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
 
     async def token(self) -> str:
         async with self._asking:
-            if time.monotonic() >= self._renew_at:
-                asked_at = time.monotonic()
-                self._token, life = await self._ask()
-                self._renew_at = asked_at + max(life - _MARGIN_SECONDS, life * 0.8 if life < 5 * _MARGIN_SECONDS else 0)
-            return self._token
-
-    async def _ask(self) -> tuple[str, float]:
-        """The token, and its lifetime in seconds."""
-        client, url = self._client, self._client.token_url
-        form = {"grant_type": "client_credentials"} | ({"scope": client.scope} if client.scope else {})
-        try:
-            async with httpx.AsyncClient(verify=self._tls, timeout=5.0) as http:
-                response = await http.post(url, data=form, auth=(client.client_id, client.client_secret))
-        except httpx.HTTPError as error:
-            raise NoToken(f"{url} cannot be asked for a token: {str(error) or type(error).__name__}") from error
-        if response.status_code != HTTPStatus.OK:
-            raise NoToken(
-                f"{response.url} gives no token (HTTP {response.status_code}): check FORWARDER_KAFKA_SASL_OAUTH_CLIENT_ID, "
-                "…_CLIENT_SECRET and …_SCOPE"
-            )
-        try:
-            answer = response.json()
-            token, life = str(answer["access_token"]), decimal(answer.get("expires_in"))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise NoToken(f"{response.url} answers without an access_token: is it the token endpoint?") from None
-        # At most a year; five minutes if the server does not say.
-        return token, 300.0 if life is None or life <= 0 else min(float(life), 366 * 24 * 3600.0)
+            asked_at = time.monotonic()
+            if asked_at < self._renew_at:
+                return self._token
+            client, url = self._client, self._client.token_url
+            form = {"grant_type": "client_credentials"} | ({"scope": client.scope} if client.scope else {})
+            try:
+                async with httpx.AsyncClient(verify=self._tls, timeout=5.0) as http:
+                    response = await http.post(url, data=form, auth=(client.client_id, client.client_secret))
+            except httpx.HTTPError as error:
+                raise NoToken(f"{url} cannot be asked for a token: {str(error) or type(error).__name__}") from error
+            if response.status_code != HTTPStatus.OK:
+                raise NoToken(
+                    f"{response.url} gives no token (HTTP {response.status_code}): check "
+                    "FORWARDER_KAFKA_SASL_OAUTH_CLIENT_ID, …_CLIENT_SECRET and …_SCOPE"
+                )
+            try:
+                answer = response.json()
+                token, asked = str(answer["access_token"]), decimal(answer.get("expires_in"))
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                raise NoToken(f"{response.url} answers without an access_token: is it the token endpoint?") from None
+            # At most a year; five minutes if the server does not say.
+            life = 300.0 if asked is None or asked <= 0 else min(float(asked), 366 * 24 * 3600.0)
+            self._renew_at = asked_at + max(life - _MARGIN_SECONDS, life * 0.8 if life < 5 * _MARGIN_SECONDS else 0)
+            self._token = token
+            return token

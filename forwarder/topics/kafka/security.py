@@ -2,8 +2,9 @@
 so that settings can be checked without it."""
 
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -91,10 +92,7 @@ def acls(topics: Topics, worker_group: str, notifier_group: str) -> Mapping[str,
     }
 
 
-def arguments(acl: Acl, principal: str) -> Iterator[str]:
+def arguments(acl: Acl, principal: str) -> Sequence[str]:
     """The arguments for Kafka's tool `kafka-acls`."""
-    yield from ("--add", "--allow-principal", principal, "--operation", acl.operation)
-    for name in acl.topics:
-        yield from ("--topic", name)
-    for name in acl.groups:
-        yield from ("--group", name)
+    named = [("--topic", name) for name in acl.topics] + [("--group", name) for name in acl.groups]
+    return ["--add", "--allow-principal", principal, "--operation", acl.operation, *chain(*named)]

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.http.server import HttpApp
-from forwarder.notifier.api import WebhookApiParts, webhook_routes
+from forwarder.notifier.api import WebhookApi
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.process.clock import SystemClock
 from forwarder.store.deliveries import NewDelivery
@@ -34,8 +34,8 @@ async def client(engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
     await registry.add_workspace("alpha")
     _, token = await registry.add_key("alpha", scopes=ALL_SCOPES)
     hooks = Webhooks(Endpoints(engine), log, keyring_of("a secret"), named_hosts(), clock, audit_on(engine, clock))
-    parts = WebhookApiParts(Access(SqlDirectory(engine, clock), clock), hooks, RateLimits(clock))
-    app = HttpApp(webhook_routes(parts), clock)
+    api = WebhookApi(Access(SqlDirectory(engine, clock), clock), hooks, RateLimits(clock))
+    app = HttpApp(api.routes(), clock)
     headers = {"Authorization": f"Bearer {token}", "workspaceId": "alpha"}
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://forwarder.test", headers=headers

@@ -137,7 +137,7 @@ async def test_what_a_killed_notifier_held_is_posted_by_the_next_one(bench: Benc
     killed = Notifier(bench.parts)
     await killed._sweep()  # noqa: SLF001
     await bench.sender.posted(1)
-    assert await killed._dispatcher.finish(0) == 1  # broken off in the middle, and nothing given back  # noqa: SLF001
+    assert await killed.dispatcher.finish(0) == 1  # broken off in the middle, and nothing given back
     del bench.sender.hanging[URL]
     async with bench.notifier():
         await bench.log(endpoint.id, DeliveryStatus.DELIVERED)

@@ -112,6 +112,10 @@ class MemoryDeliveries(Deliveries):
     away: bool = False
     refused: str = ""
 
+    @property
+    def changes(self) -> int:
+        return 0  # it is never replaced by another
+
     def of(self, endpoint_id: str) -> list[DeliveryEntry]:
         """The oldest first."""
         return [one.entry for one in self.kept.values() if one.entry.endpoint_id == endpoint_id]

@@ -15,7 +15,7 @@ from forwarder.http.messages import Admission
 from forwarder.http.server import HttpApp
 from forwarder.ingress.message import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
-from forwarder.notifier.api import WebhookApiParts, webhook_routes
+from forwarder.notifier.api import WebhookApi
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.oversight.audit import Audit
 from forwarder.pms.rehearsal import Previews
@@ -129,7 +129,7 @@ class Stages:
         webhooks = Webhooks(
             self.endpoints, self.deliveries, keyring_of(SECRET), named_hosts(), self.clock, ingress.audit
         )
-        hooks = webhook_routes(WebhookApiParts(self.access, webhooks, ingress.limits))
+        hooks = WebhookApi(self.access, webhooks, ingress.limits).routes()
         self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *contract_routes()]
         self.app: ASGIApp = HttpApp(self.routes, self.clock, admission=admission)
         self.client = httpx.AsyncClient(

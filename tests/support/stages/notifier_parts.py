@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import cast
 
-from forwarder.notifier.posting import NotifierParts, NotifierSettings, Poster
-from forwarder.notifier.service import EndpointDispatcher, Intake
+from forwarder.notifier.posting import NotifierParts, NotifierSettings
+from forwarder.notifier.service import Notifier
 from forwarder.notifier.webhooks import Webhooks
 from forwarder.store.deliveries import DeliveryStatus, NewDelivery
 from forwarder.topics.port import ConsumedMessage, Log, Topics
@@ -62,9 +62,9 @@ class Hooks:
             self.clock,
             self.settings,
         )
-        self.dispatcher = EndpointDispatcher(parts, Poster(parts, jitter=lambda: 0.5))
+        self.intake = Notifier(parts, jitter=lambda: 0.5)
+        self.dispatcher = self.intake.dispatcher
         self.backoff = self.dispatcher.backoff
-        self.intake = Intake(parts, start=self.dispatcher.start)
 
     async def add(self, name: str, workspace: str = "ws-1", types: Sequence[str] | None = None) -> str:
         """An endpoint; its id."""
