@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import yaml
@@ -58,11 +58,6 @@ class Plaintext(IntEnum):
     NOTHING = 0
     ALL_BUT_CARDS = 1
     EVERYTHING = 2
-
-    @classmethod
-    def allowed(cls, *, pms: bool, cards: bool) -> Self:
-        """By `FORWARDER_ALLOW_PLAINTEXT_PMS` and `FORWARDER_ALLOW_PLAINTEXT_CARDS`, which allows no less."""
-        return cls(2 if cards else 1 if pms else 0)
 
 
 def is_encrypted(base_url: str, options: Mapping[str, Any]) -> bool:

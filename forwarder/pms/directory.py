@@ -3,8 +3,8 @@
 import re
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -111,7 +111,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
         if booking.card is not None and self.bears is not Plaintext.EVERYTHING:
             return sdk.outcome_of(_not_encrypted("A card is not sent"))
         reuse, named, sent = Reuse(self.owner, self.trust), False, self._sent(booking)
-        send_request, body = self._send(reuse, booking), b""
+        send_request, body = self._send(booking, reuse), b""
         response: sdk.Response | None = None  # the last, unless that was a GET's
 
         async def send(request: sdk.Request) -> sdk.Response:
@@ -161,8 +161,7 @@ class ConnectedPms(Struct, frozen=True, eq=False):
             return [sdk.outcome_of(_not_encrypted("A card is not sent"))] * len(bookings)
         sent = [self._sent(booking) for booking in bookings]
         try:
-            with self._alone(bookings[0]) as send:
-                outcomes = await self.adapter.create_many(sent, send)
+            outcomes = await self.adapter.create_many(sent, self._send(bookings[0]))
         except (sdk.NotSent, sdk.NoResponse) as failure:
             outcomes = [sdk.outcome_of(failure)] * len(bookings)
         if len(outcomes) != len(bookings):  # an adapter's bug, for its caller to see
@@ -177,33 +176,23 @@ class ConnectedPms(Struct, frozen=True, eq=False):
     async def _find(self, booking: sdk.Booking) -> sdk.LookupOutcome:
         booking = self._sent(booking)
         try:
-            with self._alone(booking) as send:
-                found = await steady(partial(self.adapter.find, booking), send)
+            found = await steady(partial(self.adapter.find, booking), self._send(booking))
         except (sdk.NotSent, sdk.NoResponse) as failure:
             found = sdk.harmless(sdk.outcome_of(failure))
         return await clean(found, booking)
 
     async def _cancel(self, pms_reservation_id: str, booking: sdk.Booking) -> sdk.CancelOutcome:
         try:
-            with self._alone(booking) as send:
-                outcome = await self.adapter.cancel(booking, pms_reservation_id, send)
+            outcome = await self.adapter.cancel(booking, pms_reservation_id, self._send(booking))
         except (sdk.NotSent, sdk.NoResponse) as failure:
             outcome = sdk.harmless(sdk.outcome_of(failure))
         return await clean(outcome, booking)
 
-    @contextmanager
-    def _alone(self, about: sdk.Booking) -> Iterator[sdk.Send]:
-        """A way to send requests each of which has a connection of its own."""
-        reuse = Reuse(None, self.trust)
-        try:
-            yield self._send(reuse, about)
-        finally:
-            reuse.end(keep=False)
-
-    def _send(self, reuse: Reuse, about: sdk.Booking) -> sdk.Send:
+    def _send(self, about: sdk.Booking, reuse: Reuse | None = None) -> sdk.Send:
+        """Without `reuse` each request has a connection of its own."""
         if self.bears is Plaintext.NOTHING:
             return _refuse
-        return self.client.push(self.pace, self.held, reuse, about.trace)
+        return self.client.push(self.pace, self.held, reuse or Reuse(None, self.trust), about.trace)
 
 
 def _note(span: Span, outcome: AnyOutcome) -> None:

@@ -210,7 +210,7 @@ class Environment(BaseModel):
 
     @property
     def plaintext_to_pms(self) -> Plaintext:
-        return Plaintext.allowed(pms=self.allow_plaintext_pms, cards=self.allow_plaintext_cards)
+        return Plaintext.EVERYTHING if self.allow_plaintext_cards else Plaintext(self.allow_plaintext_pms)
 
 
 def variable(name: str) -> str:

@@ -159,7 +159,7 @@ class Reuse:
 
     A PMS that answers twice, or late, answers the next request on that connection too. So connections that are kept are an
     `owner`'s, the account's, alone, and one is kept only after an answer that was seen to be the push's own (`end`). Without an
-    owner each request has a new connection, which is not kept.
+    owner each request has a new connection, which ends with its response.
 
     `trust`: what they are secured with; None for the transport's own. `reused`: whether a request went over a connection that had
     carried one before. `when_over`: called when the push is over, with whether the connection may be kept."""
@@ -173,7 +173,7 @@ class Reuse:
     def end(self, *, keep: bool) -> None:
         """The push is over. `keep`: its answers were surely its own."""
         while self.when_over:
-            self.when_over.pop()(keep and self.owner is not None)
+            self.when_over.pop()(keep)
 
 
 class Transport(Protocol):

@@ -75,7 +75,7 @@ class ConnectionPool:
             response = await connection.exchange(content, deadline, held=held, bodiless=request.method == "HEAD")
             return response
         finally:
-            if reuse is None or response is None:
+            if reuse is None or reuse.owner is None or response is None:
                 self._give_back(connection, keep=reuse is None or reuse.owner is not None)
             else:
                 reuse.when_over.append(partial(self._give_back, connection))

@@ -15,11 +15,11 @@ import httpx
 import pytest
 import uvloop
 
-from forwarder.pms.accounts import Plaintext
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import SYSTEM_TLS, AccountConnection, BadOptions, ClientTls, PmsDirectory
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Confirmed, Deferred, Outcome
+from forwarder.settings.environment import Environment
 from tests.support.backends import missing
 from tests.support.network.raw_server import Caller, raw_server
 from tests.support.pms.httpx_transport import replying
@@ -247,7 +247,7 @@ async def test_nor_does_a_credential_or_a_reservation(kind: str) -> None:
 
 async def test_a_reservation_may_where_a_setting_allows_that_much() -> None:
     pms = TlsPms()
-    allowed = Plaintext.allowed(pms=True, cards=False)
+    allowed = Environment(allow_plaintext_pms=True).plaintext_to_pms
     async with raw_server(pms) as server, open_directory(QuickClock(), plaintext=allowed) as directory:
         there = directory.connect(AccountConnection("a", "generic", server.url, "secret"))
         assert isinstance(await there.create(booking()), Confirmed)
@@ -260,7 +260,7 @@ async def test_a_reservation_may_where_a_setting_allows_that_much() -> None:
 
 async def test_unless_a_setting_allows_it_or_it_stays_on_this_machine() -> None:
     pms = TlsPms()
-    allowed = Plaintext.allowed(pms=False, cards=True)
+    allowed = Environment(allow_plaintext_cards=True).plaintext_to_pms
     async with raw_server(pms) as server, open_directory(QuickClock(), plaintext=allowed) as directory:
         there = directory.connect(AccountConnection("a", "generic", server.url, "secret"))
         assert isinstance(await there.create(booking(card=CARD)), Confirmed)
