@@ -145,8 +145,7 @@ class SharedGrantKeeper:
     def under(self, credential: str) -> "SharedGrants":
         """The grants obtained with this credential. An account that gets a new credential starts without grants: those of the old
         one are not visible."""
-        digest = credential_digest(credential)
-        if digest not in self._kept:
+        if (digest := credential_digest(credential)) not in self._kept:
             self._kept[digest] = SharedGrants(self._rows, digest, self._clock, self._times)
         return self._kept[digest]
 

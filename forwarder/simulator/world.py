@@ -4,12 +4,13 @@ PMSs, each a `place` such as `demo/generic`. Its methods do not await, so that e
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import date
 from enum import Enum
 from io import FileIO
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 from pydantic_core import from_json, to_json
 
@@ -111,7 +112,7 @@ class Down(Exception):
     """The PMS is down for this caller, because of a test value."""
 
 
-class World:
+class World(AbstractContextManager["World", None]):
     """Close it in the end. `calendars`: nights that are taken are refused; without, any number of bookings share a room. `journal`:
     a file to continue from, and to append to before each response: what it has survives a kill -9 of this process (not a loss of
     power). `faults`: the faults where no others are ordered. Raises `OSError` if the journal cannot be opened."""
@@ -139,9 +140,6 @@ class World:
             else:
                 days = {name: date.fromisoformat(entry[name]) for name in ("arrival", "departure")}
                 self._keep(Made(**{**entry, **days, "answer": to_json(entry["answer"])}))
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         self.close()

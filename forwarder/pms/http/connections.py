@@ -4,9 +4,10 @@ one at a time, and their responses are read whole."""
 import asyncio
 import ssl
 from collections import deque
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Self
+from typing import Final
 
 from forwarder.pms.http.client import Held, Origin, Request, Reuse, destination_of, encoded
 from forwarder.pms.http.connect import Connection, connect
@@ -32,7 +33,7 @@ class PoolLimits:
     idle_seconds: float = 4.0
 
 
-class ConnectionPool:
+class ConnectionPool(AbstractAsyncContextManager["ConnectionPool", None]):
     """A `Transport`. Belongs to the event loop of its first request. `aclose` it in the end: it leaves nothing open. `trusted`: the
     authorities that are believed where an account says nothing else; the system's, unless given.
 
@@ -79,9 +80,6 @@ class ConnectionPool:
                 self._give_back(connection, keep=reuse is None or reuse.owner is not None)
             else:
                 reuse.when_over.append(partial(self._give_back, connection))
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
