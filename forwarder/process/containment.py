@@ -95,35 +95,16 @@ class Blame:
 
     def __init__(self, where: Where, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.where, self.sleep = where, sleep
-        self._in_a_row = self._rounds = 0
+        self.in_a_row = self._rounds = 0
 
     def works(self) -> None:
-        self._in_a_row = self._rounds = 0
+        self.in_a_row = self._rounds = 0
         LOOPS.works(self.where)
 
     def on_units(self, failed: int) -> bool:
         """Whether `failed` more failures, without a success, can still be the units' own fault."""
-        self._in_a_row += failed
-        return self._in_a_row < SYSTEMIC_AFTER
-
-    async def settled(
-        self,
-        failed: list[tuple[T, Exception]],
-        carry_out: Callable[[Sequence[T]], Awaitable[list[tuple[T, Exception]]]],
-        went_through: Callable[[], bool],
-    ) -> list[tuple[T, Exception]]:
-        """Those of `failed` that are at fault themselves, after a few retries if none succeeded. Raises `Unworkable`."""
-        for pause in (0.2, 1.0):  # seconds: a fault may pass
-            if not failed or went_through() or self._in_a_row + len(failed) >= SYSTEMIC_AFTER:
-                break
-            await self.sleep(pause)
-            failed = await carry_out([item for item, _ in failed])
-        if went_through():
-            self.works()
-        elif failed and not self.on_units(len(failed)):
-            error = failed[0][1]
-            raise self.outage(contained(self.where, error, count=len(failed))) from error
-        return failed
+        self.in_a_row += failed
+        return self.in_a_row < SYSTEMIC_AFTER
 
     def outage(self, fault: Fault) -> Unworkable:
         """Makes the process unready: it is at fault, as `fault` shows."""
@@ -174,7 +155,16 @@ async def by_halves(
 
     failed = await carry_out(items)
     if blame is not None:
-        failed = await blame.settled(failed, carry_out, lambda: went_through > 0)
+        for pause in (0.2, 1.0):  # seconds: a fault may pass
+            if not failed or went_through or blame.in_a_row + len(failed) >= SYSTEMIC_AFTER:
+                break
+            await blame.sleep(pause)
+            failed = await carry_out([item for item, _ in failed])
+        if went_through:
+            blame.works()
+        elif failed and not blame.on_units(len(failed)):
+            error = failed[0][1]
+            raise blame.outage(contained(where, error, count=len(failed))) from error
     for item, error in failed:
         await set_aside(item, contained(where, error))
 

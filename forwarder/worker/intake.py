@@ -159,20 +159,14 @@ class Intake:
                 insert, outages = partial(self._insert, received), (StoreUnavailable, TenancyUnavailable)
                 await keep_trying(insert, name=Where.INTAKE, clock=self.parts.clock, outages=outages)
 
-        async def refused(each: _Arrived, error: Exception) -> None:
-            await self._set_aside([(each[0], Undecodable(f"the store cannot hold it: {error}"))])
-
-        async def set_aside(each: _Arrived, fault: Fault) -> None:
-            await self._set_aside([(each[0], fault)])
-
         await by_halves(
             take_in,
             arrived,
             where=Where.INTAKE,
-            set_aside=set_aside,
+            set_aside=lambda each, fault: self._set_aside([(each[0], fault)]),
             outages=_OUTAGES,
             refusals=(Unstorable,),
-            refused=refused,
+            refused=lambda each, error: self._set_aside([(each[0], Undecodable(f"the store cannot hold it: {error}"))]),
             blame=self._blame,
         )
         self.watch.doing = "commit"
@@ -332,10 +326,8 @@ class Intake:
             step = partial(self.parts.publisher.publish, self.parts.topics.dead_letters, letters)
             await keep_trying(step, name=Where.DEAD_LETTERS, clock=clock, outages=(LogUnavailable,))
 
-        async def publish_place(letter: Message, _fault: Fault) -> None:
-            await publish([place_only(letter)])
-
-        await by_halves(publish, letters, where=Where.DEAD_LETTERS, set_aside=publish_place)
+        only_place = lambda letter, _: publish([place_only(letter)])  # noqa: E731
+        await by_halves(publish, letters, where=Where.DEAD_LETTERS, set_aside=only_place)
         for failure_class, count in Counter(header(each.headers, FAILURE_CLASS) or OTHER for each in letters).items():
             metrics.DEAD_LETTERS.labels(failure_class).inc(count)
             metrics.TAKEN_IN.labels(failure_class).inc(count)

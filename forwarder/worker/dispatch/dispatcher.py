@@ -133,7 +133,7 @@ class AccountQueue:
                 return
             else:
                 # Probe an unhealthy PMS with a single row.
-                max_together = 1 if throttle.blocked or cancelling else self.max_per_create(self.account)
+                max_together = 1 if throttle.failing is not None or cancelling else self.max_per_create(self.account)
                 works = take_together(self._waiting, self._busy_rooms, max_together)
                 self._start(works, [room_of(work) for work in works])
 
@@ -276,7 +276,7 @@ class Dispatcher:
         queue = self.queues.get(account.id)
         others = len(self.queues) - (queue is not None)
         share = max(self.budget.max_rows // (others + 1), 1)
-        if self._throttles.of(account).blocked:
+        if self._throttles.of(account).failing is not None:
             share = min(share, account.concurrency)
         waiting = 0 if queue is None else queue.waiting
         return max(min(share - waiting, self.budget.max_rows - self.held - self._reserved), 0)

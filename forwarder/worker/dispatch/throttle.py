@@ -145,22 +145,20 @@ class ConcurrencyLimit:
         return self.limit < before
 
 
-Tokens = TokenBucket | BorrowedTokens
-"""Where a budget takes its tokens: a bucket of its own, or borrowed ones of buckets that all workers share."""
-
-
 class RateBudget:
     """The rate budget of an account's pushes, from its PMS's published limits or its own rate: tokens for each limit.
 
     A push pays in advance, when it starts, for the requests that it usually takes. Further requests are debited when they are
     sent, so that later pushes wait longer. The limit is exact if pushes send what they paid for when they start."""
 
-    def __init__(self, clock: Clock, buckets: Sequence[Tokens] = (), *, per_push: int = 1) -> None:
+    def __init__(
+        self, clock: Clock, buckets: Sequence[TokenBucket | BorrowedTokens] = (), *, per_push: int = 1
+    ) -> None:
         self._clock, self._buckets, self._per_push = clock, tuple(buckets), per_push
         self._paid = self.in_flight = 0
 
     @property
-    def scarcest(self) -> Tokens | None:
+    def scarcest(self) -> TokenBucket | BorrowedTokens | None:
         """The one that makes the next push wait for longest, or has the least left; None where none does."""
         now = self._clock.monotonic()
         return max(self._buckets, key=lambda each: (each.delay(self._per_push, now), -each.left(now)), default=None)
@@ -224,14 +222,11 @@ class Budgets:
                 refill = (max(limit.requests - burst, 0.0) + 0.5) / seconds
                 buckets.append(SharedBucket(f"{whose}#{limit.requests}/{limit.seconds:g}", refill, burst))
         if self._loans is None:
-            return RateBudget(self._clock, [self._own(each) for each in buckets], per_push=per_push)
+            own = [(each.name, TokenBucket(each.rate, each.burst)) for each in buckets]
+            shared_too = [self._of_addresses.setdefault(name, each) if "@" in name else each for name, each in own]
+            return RateBudget(self._clock, shared_too, per_push=per_push)
         borrowed = [BorrowedTokens(account.id, buckets, per_push, self._loans)] if buckets else ()
         return RateBudget(self._clock, borrowed, per_push=per_push)
-
-    def _own(self, bucket: SharedBucket) -> TokenBucket:
-        if "@" not in bucket.name:
-            return TokenBucket(bucket.rate, bucket.burst)
-        return self._of_addresses.setdefault(bucket.name, TokenBucket(bucket.rate, bucket.burst))
 
 
 class Admission(NamedTuple):
@@ -269,7 +264,7 @@ class Throttle:
 
     @property
     def failing(self) -> str | None:
-        """Why the throttle blocks the PMS; None if it does not."""
+        """Why the breaker, or a pause that the PMS asked for, blocks pushes; None if neither does."""
         if self._breaker.state is not BreakerState.CLOSED:
             return self._opened_for
         return "pms_throttled" if self._held_off() > 0.0 else None
@@ -280,11 +275,6 @@ class Throttle:
         if self._breaker.state is BreakerState.CLOSED:
             return None
         return _IDLE if self._breaker.idle else BreakerState.OPEN.value
-
-    @property
-    def blocked(self) -> bool:
-        """Whether the breaker, or a pause that the PMS asked for, blocks pushes."""
-        return self._breaker.state is not BreakerState.CLOSED or self._held_off() > 0.0
 
     @property
     def limit(self) -> int:

@@ -100,7 +100,9 @@ def decide(push: PushContext, *, now: datetime, jitter: float) -> Ended | Postpo
         case Deferred(reason, detail, wait):
             # Without a secret: short, because that does not involve the PMS, and a worker with it may start at any time.
             longest = 60.0 if reason == CARD_KEY_MISSING else MAX_PAUSE_SECONDS
-            return decision.try_again(wait, longest) or decision.give_up(reason, detail)
+            by = work.deadline_at
+            due = next_try(work.tries + 1, now=now, deadline=by, min_seconds=wait, jitter=jitter, max_seconds=longest)
+            return decision.give_up(reason, detail) if due is None else decision.postponed(due)
         case InDoubt(reason, detail):
             return decision.park(reason, detail)
         case None:
@@ -121,11 +123,6 @@ class _Decision:
     push: PushContext
     now: datetime
     jitter: float
-
-    def try_again(self, wait: float | None, longest: float) -> Postponed | None:
-        tried, by = self.push.work.tries + 1, self.push.work.deadline_at
-        due = next_try(tried, now=self.now, deadline=by, min_seconds=wait, jitter=self.jitter, max_seconds=longest)
-        return None if due is None else self.postponed(due)
 
     def ask_later(self) -> Postponed | None:
         """Postponed until the next step is due, if that leaves time to create it again; else None."""

@@ -155,7 +155,7 @@ async def test_whether_a_pms_is_well_again_is_found_out_with_one(open_site: _Ope
     for number in range(TEN):
         await site.offer([work(100 + number)])
         await site.pushes.answer(signal=DOWN)
-    assert site.throttles.of(account()).blocked
+    assert site.throttles.of(account()).failing is not None
     started = len(site.pushes.started)
     await site.offer([work(number) for number in range(1, 6)])
     assert (len(site.pushes.started), site.pushes.together) == (started, [])
