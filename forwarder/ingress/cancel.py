@@ -76,7 +76,7 @@ class CancelEndpoint:
         prefer = request.headers.get("prefer")
         wait = _NO_WAIT if prefer is None else read_wait(prefer, _NO_WAIT, self._parts.settings.max_wait_seconds)
         try:
-            requested = await self._accept(caller, request, body, wait)
+            requested = await self._accept(caller, request, body.reason, wait)
         except StoreUnavailable:
             requested = catalogue.STORE_UNAVAILABLE.problem(
                 f"{responses.NOTHING_ACCEPTED}; what is to be cancelled twice is cancelled once."
@@ -87,7 +87,7 @@ class CancelEndpoint:
         return responses.with_warnings(response, warnings) if warnings else response
 
     async def _accept(
-        self, caller: Caller, request: HttpRequest, body: CancellationBody, wait: Wait
+        self, caller: Caller, request: HttpRequest, reason: str | None, wait: Wait
     ) -> Requested | Problem:
         """Publishes the cancellation, and waits for its result if the caller does. Raises `StoreUnavailable`."""
         reader, given, revision = self._parts.reader, request.scope["path_params"]["id"], 0
@@ -109,7 +109,8 @@ class CancelEndpoint:
         ) as expected:
             stored = await reader.submission(caller.account.id, request_id)
             revision = 0 if stored is None else stored.revision
-            requested = await self._ask(caller, request, request_id, body, wait, stored)
+            asked = Requested(request_id, Status.PENDING, wait)
+            requested = await self._ask(caller, request, asked, reason, stored)
             request.leave_place()
             if expected is None or isinstance(requested, Problem) or requested.settled is not None:
                 return requested
@@ -140,35 +141,36 @@ class CancelEndpoint:
         self,
         caller: Caller,
         request: HttpRequest,
-        request_id: str,
-        body: CancellationBody,
-        wait: Wait,
+        asked: Requested,
+        reason: str | None,
         stored: StoredSubmission | None,
     ) -> Requested | Problem:
         """Publishes it, unless the submission is over, or an earlier request for it is open or succeeded."""
         account, parts = caller.account, self._parts
-        status = Status.PENDING
         # To the submission's partition: the worker that reads it holds the submission's row.
-        place, partition, revision, asked = request_id, None, 0, False
+        place, partition, revision, is_open = asked.request_id, None, 0, False
         if stored is not None:
-            request_id, status, revision = stored.request_id, stored.status, stored.revision
-            place, partition = stored.property_id, stored.partition
-            asked = stored.cancellation is not None and stored.cancellation.status is CancellationStatus.REQUESTED
-            if status is Status.CANCELLED:
-                settled = OutcomeEvent(status, stored.id, stored.record.encode(), stored.problem, revision=revision)
-                return Requested(request_id, status, wait, settled)
-            if status in _OVER:
-                return not_made(request_id, status)
+            revision, place, partition = stored.revision, stored.property_id, stored.partition
+            is_open = stored.cancellation is not None and stored.cancellation.status is CancellationStatus.REQUESTED
+            asked = replace(asked, request_id=stored.request_id, status=stored.status)
+            if stored.status is Status.CANCELLED:
+                record = stored.record.encode()
+                return replace(
+                    asked, settled=OutcomeEvent(stored.status, stored.id, record, stored.problem, revision=revision)
+                )
+            if stored.status in _OVER:
+                return not_made(stored.request_id, stored.status)
+        request_id = asked.request_id
         if not parts.can_cancel(account):
             return not_supported(request_id, account.kind)
-        if asked:
-            return Requested(request_id, status, wait)
+        if is_open:
+            return asked
         cancellation = CancellationRequest(
             request_id=request_id,
             account_id=account.id,
             key=f"{account.id}:{place}",
             requested_at=parts.clock.now(),
-            reason=body.reason,
+            reason=reason,
             revision=revision,
             trace=caller_trace(request.headers),
             partition=parts.ids.partition(account.id, request_id) if partition is None else partition,
@@ -190,7 +192,7 @@ class CancelEndpoint:
         finally:
             self._in_flight.give_back(caller.workspace_id)
         self._recent.note_cancelled(request_id, cancellation.requested_at)
-        return Requested(request_id, status, wait)
+        return asked
 
     def _confirm(self, requested: Requested, caller: Caller, request: HttpRequest) -> Response:
         submissions("cancel", "accepted").inc()

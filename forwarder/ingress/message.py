@@ -235,7 +235,7 @@ class SubmissionBuilder:
             trace=terms.trace,
             deadline_seconds=terms.deadline_seconds,
             similar_refused=account.similar == "refuse",
-            natural=self._natural_key(account, operation, request, canonical, card, keyed=key is not None),
+            natural=self._natural_key(account, operation, request, canonical, keyed=key is not None),
             refused=refused,
             warnings=(*checked.warnings, *self.losses.warnings(account, read)),
             api_key_id=caller.key_id,
@@ -253,20 +253,13 @@ class SubmissionBuilder:
         return submission._replace(natural=replace(natural, same=same))
 
     def _natural_key(
-        self,
-        account: Account,
-        operation: Operation,
-        request: AnyRequest,
-        canonical: bytes,
-        card: CardDetails | None,
-        *,
-        keyed: bool,
+        self, account: Account, operation: Operation, request: AnyRequest, canonical: bytes, *, keyed: bool
     ) -> NaturalKey | None:
         """The content keys that identify a repeat; None if the account has no duplicate window and there is no transaction."""
         window_seconds, transaction = account.duplicate_window_seconds, transaction_of(request)
         if not (window_seconds or transaction):
             return None
-        card_mark = b""
+        card_mark, card = b"", _card_of(request)
         if card is not None:
             # Two bytes (see `RequestIds.card_mark` for why so few): one of number and security code, one of the rest.
             secret = f"{digits_of(card.card_number or '')}\0{card.cvv or ''}"

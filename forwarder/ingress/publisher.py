@@ -86,6 +86,9 @@ class Attempt:
             self._recent.publishing_as = None
 
 
+_Found = Receipt | Problem | Attempt
+
+
 class IdempotencyCache:
     """Looks up keyed submissions. Remembers the last `max_remembered` of this process that are not in the store yet, for ten
     minutes, and all that are being published. A key that comes again at another process is left for the worker."""
@@ -94,9 +97,7 @@ class IdempotencyCache:
         self._reader, self._clock, self._max_remembered = reader, clock, max_remembered
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
 
-    async def look_up_all(
-        self, account_id: str, submissions: Sequence[NewSubmission]
-    ) -> Sequence[Receipt | Problem | Attempt]:
+    async def look_up_all(self, account_id: str, submissions: Sequence[NewSubmission]) -> Sequence[_Found]:
         """For each of the account's `submissions`: its receipt, if it is safe already; the refusal, if its key belongs to another;
         or else the attempt to publish it. Of two with the same key, the second repeats the first. Raises `StoreUnavailable`."""
         if len(submissions) == 1:  # nearly always, and the store has a cheaper query for it
@@ -106,7 +107,7 @@ class IdempotencyCache:
         stored = await self._reader.submissions(account_id, wanted) if wanted else {}
         return [self._decide(submission, stored.get(submission.request_id)) for submission in submissions]
 
-    def _decide(self, submission: NewSubmission, stored: StoredSubmission | None) -> Receipt | Problem | Attempt:
+    def _decide(self, submission: NewSubmission, stored: StoredSubmission | None) -> _Found:
         if stored is not None:
             same = stored.fingerprint == submission.fingerprint
             duplicate = stored.request_id != submission.request_id
@@ -332,7 +333,7 @@ class SubmissionPublisher:
                     if isinstance(one, Attempt):
                         attempts.enter_context(one)
                 keyed = iter(decided)
-                found: list[Receipt | Problem | Attempt] = []
+                found: list[_Found] = []
                 for each in submissions:
                     known = next(keyed) if each.keyed else next(keyless)
                     if known is None and each.similar_refused:
@@ -343,7 +344,7 @@ class SubmissionPublisher:
             return catalogue.STORE_UNAVAILABLE.problem(f"{responses.NOTHING_ACCEPTED}, under the same key.")
 
     async def _publish_found(
-        self, account_id: str, submissions: Sequence[NewSubmission], found: Sequence[Receipt | Problem | Attempt]
+        self, account_id: str, submissions: Sequence[NewSubmission], found: Sequence[_Found]
     ) -> Sequence[Receipt | Problem] | Problem:
         messages: dict[str, Message] = {}
         time_slice = TimeSlice()

@@ -192,18 +192,14 @@ LOG_UNAVAILABLE: Final = catalogue.LOG_UNAVAILABLE.problem(
     "most once."
 )
 OVERLOADED: Final = catalogue.OVERLOADED.problem(f"{NOTHING_ACCEPTED}.")
-NO_ROOM_FOR_BODY: Final = catalogue.OVERLOADED.problem(
-    f"Your workspace is sending as many bytes at once as it may. {NOTHING_ACCEPTED}."
-)
 UNSUPPORTED_MEDIA_TYPE: Final = catalogue.UNSUPPORTED_MEDIA_TYPE.problem(
     "The body must be JSON in UTF-8, not compressed, sent with Content-Type: application/json."
 )
-BODY_TOO_LARGE: Final = catalogue.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes.")
-BODY_TIMED_OUT: Final = catalogue.BODY_TIMED_OUT.problem(f"{NOTHING_ACCEPTED}.")
+_NO_ROOM = f"Your workspace is sending as many bytes at once as it may. {NOTHING_ACCEPTED}."
 UNREAD_BODY: Final = {
-    BodyFault.TOO_LARGE: BODY_TOO_LARGE,
-    BodyFault.TIMED_OUT: BODY_TIMED_OUT,
-    BodyFault.NO_ROOM: NO_ROOM_FOR_BODY,
+    BodyFault.TOO_LARGE: catalogue.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes."),
+    BodyFault.TIMED_OUT: catalogue.BODY_TIMED_OUT.problem(f"{NOTHING_ACCEPTED}."),
+    BodyFault.NO_ROOM: catalogue.OVERLOADED.problem(_NO_ROOM),
 }
 
 
@@ -236,7 +232,8 @@ def key_reused(request_id: str) -> Problem:
 def refusal(problem: Problem, retry_after_seconds: int) -> Response:
     """The response to a submission that was not accepted."""
     # The rest of such a body is not read, so the connection cannot be used again.
-    unread = problem.code in {BODY_TOO_LARGE.code, BODY_TIMED_OUT.code} or problem is NO_ROOM_FOR_BODY
+    always = {catalogue.BODY_TOO_LARGE.code, catalogue.BODY_TIMED_OUT.code}
+    unread = problem.code in always or problem is UNREAD_BODY[BodyFault.NO_ROOM]
     headers = ((b"connection", b"close"),) if unread else ()
     return messages.problem_response(problem, *headers, retry_after_seconds=retry_after_seconds)
 

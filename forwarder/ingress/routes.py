@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Protocol
 
 import structlog
 from pydantic_core import to_json
@@ -224,16 +223,7 @@ class SubmitEndpoint:
         return responses.refusal(problem, self._parts.settings.retry_after_seconds)
 
 
-class Endpoint(Protocol):
-    """Responds to the requests for one path. `parameters`: the query parameters that it accepts."""
-
-    parameters: Collection[str]
-
-    async def respond(self, caller: Caller, request: HttpRequest) -> Response:
-        """The response to an admitted request. Raises only `ClientDisconnect`."""
-
-    def refuse(self, problem: Problem, caller: Caller | None) -> Response:
-        """The response for a refusal; with `caller` if known."""
+Endpoint = SubmitEndpoint | BulkEndpoint | CancelEndpoint
 
 
 class Guarded:
@@ -317,6 +307,4 @@ def ingress_routes(parts: IngressParts) -> messages.Routes:
         "/bulk": Guarded(parts, bulk, "submit", limited=False),
         "/{id}/cancel": Guarded(parts, CancelEndpoint(parts, card_text, publisher.recent), "cancel"),
     }
-    return [
-        Route(f"/api/v1/vrs/reservations{path}", endpoint, methods=["POST"]) for path, endpoint in endpoints.items()
-    ]
+    return [Route(f"/api/v1/vrs/reservations{path}", each, methods=["POST"]) for path, each in endpoints.items()]

@@ -296,9 +296,8 @@ def query_routes(queries: Queries) -> Routes:
     """The routes of the query stage; HEAD wherever GET is."""
     pages, lists = queries.endpoint(queries.page, PARAMETERS), ("/api/vrs/reservations", "/api/v1/vrs/reservations")
     # Paths of the ingress that have the form of a reservation's path.
-    post_alone = messages.problem_response(
-        catalogue.METHOD_NOT_ALLOWED.problem("This path supports POST."), (b"allow", b"POST")
-    )
+    refused = catalogue.METHOD_NOT_ALLOWED.problem("This path supports POST.")
+    post_alone = messages.problem_response(refused, (b"allow", b"POST"))
     return [
         Route("/api/v1/vrs/submissions/{request_id}", queries.endpoint(queries.status)),
         *(Route(path, pages) for path in lists),

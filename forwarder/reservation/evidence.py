@@ -394,10 +394,7 @@ def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *,
     can_repeat = may_create and keyed
     repeat_first = can_repeat and not (can_look and (refused or evidence.ambiguous_creates >= MAX_CREATES))
     if positive and can_look:
-        look = LookUp(_left(_later(evidence.absences), waited))
-        if not evidence.absences or evidence.absences[-1].after < PATIENCE_SECONDS:
-            return look
-        return Park("made_and_not_shown", "The PMS said that it was made, and does not show it.", look)
+        return _look_up_positive(evidence, waited)
     if repeat_first:
         return SendAgain(0.0 if positive else _left(facts.push_seconds, waited))
     if not can_look:
@@ -426,6 +423,13 @@ def _key_lasts(push: Push, facts: Facts, now: datetime, waited: float) -> bool:
     # The PMS may have had the key since the push began, and may get it again as late as a push may last. Clocks may be set back.
     age = None if sent is None else max((now - sent).total_seconds(), waited) + 2 * facts.push_seconds
     return age is not None and age < facts.key_seconds
+
+
+def _look_up_positive(evidence: Evidence, waited: float) -> LookUp | Park:
+    look = LookUp(_left(_later(evidence.absences), waited))
+    if not evidence.absences or evidence.absences[-1].after < PATIENCE_SECONDS:
+        return look
+    return Park("made_and_not_shown", "The PMS said that it was made, and does not show it.", look)
 
 
 def _next_look(absences: Sequence[Absence], facts: Facts, *, refused: bool, lost: bool) -> float | None:

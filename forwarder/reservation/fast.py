@@ -168,9 +168,7 @@ def _equivalent(schema: Any) -> Any:
         case {"type": "union", "choices": choices}:
             kinds = [kind for kind in map(_equivalent, choices) if kind is not None]
             return reduce(or_, kinds) if kinds else None
-        case {"type": "function-before", "function": {"function": function}, "schema": inner} if (
-            function in NORMALIZERS
-        ):
+        case {"type": "function-before", "function": {"function": made}, "schema": inner} if made in NORMALIZERS:
             return _equivalent(inner)
         case {"type": "model", "cls": model} if model is not CardDetails:
             return _form(model, Usual)

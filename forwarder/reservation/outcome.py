@@ -97,10 +97,9 @@ class Cancelled:
 
 Outcome = Confirmed | Rejected | Deferred | InDoubt  # the outcome of a create
 LookupOutcome = Confirmed | Absent | Deferred  # the outcome of a look-up by our reference
-
-CancelOutcome = Cancelled | Rejected | Deferred
-"""The outcome of a cancellation. It may be repeated any number of times, so that an ambiguous one is only a delay."""
-
+CancelOutcome = (
+    Cancelled | Rejected | Deferred
+)  # of a cancellation, which may be repeated: an ambiguous one is only a delay
 AnyOutcome = Outcome | LookupOutcome | CancelOutcome
 
 

@@ -168,9 +168,7 @@ def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str
 
 # --- the result event ---
 
-EVENT_TYPES: dict[Status, str] = {
-    each: f"reservation.{each.lower()}.v1" for each in Status if each is not Status.PENDING
-}
+EVENT_TYPES: dict[Status, str] = {s: f"reservation.{s.lower()}.v1" for s in Status if s is not Status.PENDING}
 """The CloudEvents type for each status; PENDING has no event."""
 
 _UNSUCCESSFUL = (CancellationStatus.REFUSED, CancellationStatus.FAILED)

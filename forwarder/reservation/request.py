@@ -48,10 +48,10 @@ _MAX_PRICE: Final = float(MAX_PRICE)
 
 def _price(value: object) -> object:
     # A Decimal would also take a JSON string or a boolean; the contract says number.
-    if isinstance(value, str):
-        raise PydanticCustomError("number_as_string", "a number is expected")
-    if isinstance(value, bool):
-        raise PydanticCustomError("decimal_type", "a number is expected")
+    if isinstance(value, str | bool):
+        raise PydanticCustomError(
+            "decimal_type" if isinstance(value, bool) else "number_as_string", "a number is expected"
+        )
     if not isinstance(value, float) or not abs(value) <= _MAX_PRICE:  # NaN is no larger, and no smaller
         return value
     # The digits of the float as written, not those of its binary fraction.
@@ -84,7 +84,7 @@ def _whole_or_inexact(value: object) -> object:
     return int(value)
 
 
-def _absent_if_empty(value: object) -> object:
+def _given(value: object) -> object:
     return None if value == "" else value
 
 
@@ -136,13 +136,9 @@ Currency = Annotated[
 ]
 Email = Annotated[str, Field(max_length=254, pattern=EMAIL)]
 _Empty = Literal[""]
-OptionalCurrency = Annotated[
-    Currency | None, BeforeValidator(_absent_if_empty, json_schema_input_type=Currency | _Empty | None)
-]
-OptionalEmail = Annotated[Email | None, BeforeValidator(_absent_if_empty, json_schema_input_type=Email | _Empty | None)]
-OptionalRoom = Annotated[
-    Identifier | None, BeforeValidator(_absent_if_empty, json_schema_input_type=Identifier | _Empty | None)
-]
+OptionalCurrency = Annotated[Currency | None, BeforeValidator(_given, json_schema_input_type=Currency | _Empty | None)]
+OptionalEmail = Annotated[Email | None, BeforeValidator(_given, json_schema_input_type=Email | _Empty | None)]
+OptionalRoom = Annotated[Identifier | None, BeforeValidator(_given, json_schema_input_type=Identifier | _Empty | None)]
 OptionalGuests = Annotated[Guests | None, BeforeValidator(_absent_if_zero, json_schema_input_type=Count | None)]
 
 
@@ -184,13 +180,15 @@ Country = Literal[
 # fmt: on
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """An object of a body."""
+
     model_config = ConfigDict(
         alias_generator=to_camel, frozen=True, extra="ignore", validate_by_name=False, validate_by_alias=True
     )
 
 
-class GeneralAddress(_Part):
+class GeneralAddress(Part):
     """Address parts of the general operation; the country is free text there."""
 
     line1: _ShortText | None = None
@@ -201,7 +199,7 @@ class GeneralAddress(_Part):
     country: _ShortText | None = None
 
 
-class GeneralGuest(_Part):
+class GeneralGuest(Part):
     """The guest of the general operation; every field is optional."""
 
     name: _ShortText | None = None
@@ -212,7 +210,7 @@ class GeneralGuest(_Part):
     address: GeneralAddress | None = None
 
 
-class Address(_Part):
+class Address(Part):
     """Address of the booking-engine operation; the country is one of the ISO 3166-1 alpha-2 codes of section 2.4."""
 
     line1: _ShortText
@@ -223,7 +221,7 @@ class Address(_Part):
     country: Annotated[Country, BeforeValidator(_upper_code)]
 
 
-class Guest(_Part):
+class Guest(Part):
     """The guest of the booking-engine operation; only the phone may be missing."""
 
     name: _ShortText
@@ -234,7 +232,7 @@ class Guest(_Part):
     address: Address
 
 
-class CardDetails(_Part):
+class CardDetails(Part):
     """A payment card as the caller sent it. Its `repr` shows nothing, so that no log line or error can."""
 
     card_number: CardNumber | None = None
@@ -249,7 +247,7 @@ class CardDetails(_Part):
     __str__ = __repr__
 
 
-class _Stay(_Part):
+class _Stay(Part):
     property_id: Identifier
     arrival_date: Day
     departure_date: Day
@@ -294,15 +292,9 @@ ReservationRequest = BookingEngineRequest | GeneralRequest
 Operation = Literal["booking-engine", "general"]
 
 
-def fields_given(request: ReservationRequest) -> int:
-    """How many known fields its JSON had, including those of the guest, the address and the card."""
-    guest = request.guest
-    given = len(request.model_fields_set) + len(guest.model_fields_set)
-    if guest.address is not None:
-        given += len(guest.address.model_fields_set)
-    if isinstance(request, BookingEngineRequest) and request.card_details is not None:
-        given += len(request.card_details.model_fields_set)
-    return given
+def fields_given(read: BaseModel) -> int:
+    """How many known fields its JSON had, including those of the objects in it."""
+    return len(read.model_fields_set) + sum(fields_given(part) for _, part in read if isinstance(part, BaseModel))
 
 
 MODELS: dict[Operation, type[BookingEngineRequest] | type[GeneralRequest]] = {

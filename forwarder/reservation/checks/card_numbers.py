@@ -77,14 +77,13 @@ _HEXADECIMAL: Final = re.compile(
 )
 """Of some thousand such texts one has digits that would count. Fewer than four letters may be put around a number by hand."""
 _IBAN: Final = re.compile(r"(?<![A-Za-z0-9])([A-Z]{2})\d\d(?:[ ]?[A-Z0-9]){11,30}")
-_IBAN_LENGTHS: Final[Mapping[str, int]] = {
-    country: int(length)
-    for country, length in re.findall(
+_IBAN_LENGTHS: Final[Mapping[str, str]] = dict(
+    re.findall(
         r"([A-Z]{2})(\d\d)",
         "AD24AE23AT20BE16BG22BR29CH21CY28CZ24DE22DK18EE20ES24FI18FO18FR27GB22GI23GL18GR27HR21HU28IE22IL23IS26IT27"
         "LI21LT20LU20LV21MC27MD24ME22MK19MT31NL18NO15PL28PT25RO24RS22SA24SE24SI19SK24SM27TN24TR26UA29",
     )
-}
+)
 _BARRIER: Final = "\0"
 _MAX_PHONE_DIGITS: Final = 15  # the maximum of ITU-T E.164
 
@@ -265,9 +264,7 @@ def _luhn_of_parts(digits: str) -> Callable[[int, int], bool]:
 
 
 _FOREIGN_DIGIT: Final = re.compile(r"(?![0-9])[\d²³¹⁰⁴-⁹₀-₉①-⑨⑴-⑼⒈-⒐⓪⓵-⓽⓿❶-❾➀-➈➊-➒]")
-_ESCAPED: Final = re.compile(
-    r"%(?:c2%a0|a0|0[9ad]|2[0def]) | &\#x?[0-9a-f]{2,4}; | \\u[0-9a-f]{4}", re.IGNORECASE | re.VERBOSE
-)
+_ESCAPED: Final = re.compile(r"(?i)%(?:c2%a0|a0|0[9ad]|2[0def])|&#x?[0-9a-f]{2,4};|\\u[0-9a-f]{4}")
 """What separates digits and is written with digits itself: in a URL, HTML, or JSON within a text."""
 
 
@@ -345,7 +342,7 @@ def _without_others(text: str) -> str:
 
 
 def _without_iban(found: re.Match[str]) -> str:
-    length, seen = _IBAN_LENGTHS.get(found[1], 0), 0
+    length, seen = int(_IBAN_LENGTHS.get(found[1], "0")), 0
     for at, character in enumerate(found[0]):
         seen += character != " "
         if seen == length:

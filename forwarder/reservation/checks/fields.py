@@ -13,7 +13,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from types import SimpleNamespace
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import from_json
 
@@ -41,6 +41,7 @@ from forwarder.reservation.request import (
     BookingEngineRequest,
     GeneralRequest,
     Operation,
+    Part,
     ReservationRequest,
     fields_given,
     whole,
@@ -293,9 +294,8 @@ def _date_faults(arrival: date, departure: date) -> list[Fault]:
 
 
 def _currency_faults(currency: str | None) -> list[Fault]:
-    if currency is None or currency in CURRENCY_DECIMALS:
-        return []
-    return [Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code, such as EUR")]
+    known = currency is None or currency in CURRENCY_DECIMALS
+    return [] if known else [Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code, such as EUR")]
 
 
 _SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(CURRENCY_DECIMALS.values())}
@@ -333,11 +333,7 @@ MAX_ITEM_BYTES: Final = MAX_BODY_BYTES + 1024
 RESERVATION: Final = "/reservation"  # JSON Pointer to an item's reservation
 
 
-class _Item(BaseModel):
-    model_config = ConfigDict(
-        alias_generator=to_camel, frozen=True, extra="forbid", validate_by_name=False, validate_by_alias=True
-    )
-
+class _Item(Part, extra="forbid"):
     idempotency_key: Annotated[str, Field(min_length=1, max_length=255, pattern=PRINTABLE)] | None = None
     deadline_seconds: (
         Annotated[int, Field(strict=True, ge=1, le=MAX_DEADLINE_SECONDS), BeforeValidator(whole)] | None
@@ -392,15 +388,15 @@ def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | l
     else:
         try:
             # Bypasses the adapter's `validate_json`, a mere wrapper.
-            item = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
+            item = read = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
         except ValidationError as error:
             return _item_faults(error, text, check)
-        skipped = refuse_hidden(text, len(item.model_fields_set) + fields_given(item.reservation))
-        unknown = unknown_fields(type(item.reservation), from_json(text)["reservation"]) if skipped else ()
-    read = checked(item.reservation, unknown, check)
-    if isinstance(read, list):
-        return [replace(fault, pointer=RESERVATION + fault.pointer) for fault in read]
-    return ItemReading(item, read)
+        skipped = refuse_hidden(text, fields_given(read))
+        unknown = unknown_fields(type(read.reservation), from_json(text)["reservation"]) if skipped else ()
+    reading = checked(item.reservation, unknown, check)
+    if isinstance(reading, list):
+        return [replace(fault, pointer=RESERVATION + fault.pointer) for fault in reading]
+    return ItemReading(item, reading)
 
 
 def _item_faults(error: ValidationError, text: bytes, check: Plausibility | None) -> list[Fault]:
