@@ -35,11 +35,10 @@ _KINDS: Mapping[str, Any] = {
 
 def _table(name: str, *columns: sa.schema.SchemaItem, **kinds: str) -> sa.Table:
     """`kinds`: names of columns by `_KINDS`; those with a question mark may be null, those with an exclamation mark are the key."""
-    named = ((kind, each.rstrip("?!"), each[-1]) for kind, names in kinds.items() for each in names.split())
-    simple = (
-        sa.Column(each, _KINDS[kind], nullable=mark == "?", primary_key=mark == "!") for kind, each, mark in named
-    )
-    return sa.Table(name, metadata, *columns, *simple)
+    named = [(kind, each.rstrip("?!"), each[-1]) for kind, names in kinds.items() for each in names.split()]
+    keys = [sa.Column(each, _KINDS[kind], primary_key=True) for kind, each, mark in named if mark == "!"]
+    others = [sa.Column(each, _KINDS[kind], nullable=mark == "?") for kind, each, mark in named if mark != "!"]
+    return sa.Table(name, metadata, *keys, *columns, *others)
 
 
 def _with_default(name: str, kind: Any, default: str) -> sa.Column[Any]:

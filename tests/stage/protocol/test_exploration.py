@@ -56,6 +56,11 @@ def _sends_again_blindly(*_arguments: Any, may_create: bool) -> Any:
     return Create() if may_create else evidence.NotMade()
 
 
+def _creates_what_was_positive(known: evidence.Evidence, *arguments: Any, **named: Any) -> Any:
+    positive = any(push.came is evidence.Came.POSITIVE for push in known.open)
+    return Create() if positive else evidence.next_step(known, *arguments, **named)
+
+
 _next_look: Callable[..., float | None] = vars(evidence)["_next_look"]
 _seconds = PushClock.seconds
 
@@ -103,7 +108,7 @@ MUTANTS: dict[str, tuple[tuple[str, ...], str, Patch]] = {
     "a positive answer is created again": (
         ("positive without proof",),
         "find",
-        _value(evidence, "_look_up_positive", lambda *_: Create()),
+        _value(run, "next_step", _creates_what_was_positive),
     ),
     "an early absence is believed": (("shown late",), "find", _value(evidence, "_next_look", _only_once)),
     "the push of a dead worker ends with its lease": (
