@@ -231,8 +231,7 @@ def _next(path: str | None) -> str:
 
 
 async def _read_form(request: Request, token: str) -> Form | Page:
-    """The form; an error page if it is too large, or not from a page of this console, which has `token`: if the browser reports
-    another origin. The scheme may differ, as a proxy may terminate TLS."""
+    """The form; an error page if it is too large, or without `token` or from another origin, but for the scheme behind a proxy."""
     body = await HttpRequest(request.scope, request.receive).body(64 * 1024, within_seconds=10.0)
     if isinstance(body, BodyFault):
         return _error("This form was not accepted", "It is too large, or too slow.", 413)

@@ -43,11 +43,8 @@ _ABSOLUTE: Final = re.compile(rb"https?://(?P<authority>[^/?#]+)(?=[/?#]|$)", re
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection.
-
-    The parser buffers heads, chunk framing and trailers without limit. So it counts bytes since the last progress of the request,
-    in whole reads: a read that makes progress is not counted. Trailers are ignored: they were not there when the request was
-    admitted.
+    """One connection. The parser buffers heads, chunk framing and trailers without limit. It counts bytes since the last progress
+    of the request, in whole reads: a read that makes progress is not counted. Trailers are ignored: they came after its admission.
 
     Responses leave in the order of their requests, also one that refuses malformed bytes after a good request. At most `MAX_QUEUED`
     pipelined requests are parsed; the rest waits unparsed, and reading stops. Upgrades are ignored, as RFC 9110 (7.8) allows for

@@ -12,6 +12,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -42,14 +43,11 @@ class ConnectionLimits:
 
 
 class Limited(Protocol):
-    """A counted connection, before or after its handshake. `idle_since`: when its last request began, if nothing is under way."""
+    """A counted connection. `idle_since`: when its last request began, if it is idle. `check` ends it if its client is too slow."""
 
     @property
     def idle_since(self) -> float: ...
-
-    def check(self, now: float) -> None:
-        """Ends it if its client takes too long."""
-
+    def check(self, now: float) -> None: ...
     def end(self, reason: str) -> None: ...
 
 
@@ -82,16 +80,15 @@ class Connections:
         self._silent.pop(connection, None)
 
     def remove(self, connection: Limited) -> None:
-        if connection not in self._all:
-            return
-        client = self._all.pop(connection)
-        self._silent.pop(connection, None)
-        self._by_client[client] -= 1
-        if not self._by_client[client]:
-            del self._by_client[client]
+        if connection in self._all:
+            client = self._all.pop(connection)
+            self._silent.pop(connection, None)
+            self._by_client[client] -= 1
+            if not self._by_client[client]:
+                del self._by_client[client]
 
     def _make_room(self, now: float) -> bool:
-        ended = [*self._silent][:1]
+        ended = list(islice(self._silent, 1))
         if not ended:
             if now - self._made_room < 0.1:  # noqa: PLR2004 - seconds between two searches of a full server
                 return False
@@ -204,8 +201,7 @@ def _stamps(files: TlsFiles) -> list[tuple[int, int]]:
 async def accept_secured(
     listening: socket.socket, tls: ServerTls, connections: Connections, make: Callable[..., asyncio.BaseProtocol]
 ) -> None:
-    """Accepts connections in place of the server library, until cancelled; then ends unsecured connections, and the listening.
-    After a successful handshake, `make` creates the connection's protocol."""
+    """Accepts connections in place of the server library, until cancelled; `make` creates each one's protocol, once secured."""
     loop, handshakes = asyncio.get_running_loop(), set[_Handshake]()
 
     async def secure(handshake: _Handshake, peer: socket.socket) -> None:

@@ -1,6 +1,5 @@
 """Serves the API documentation: the contract's documents, the interactive page, the guides, and the problem pages, as
-`python -m tools.contracts write` writes them; Scalar, the interactive page's script, is from the package `offapi`. Files are tagged
-and compressed once, on the first request."""
+`python -m tools.contracts write` writes them. Files are tagged and compressed once, on the first request."""
 
 import gzip
 import re
@@ -123,7 +122,7 @@ def _read(path: Path, zipped: bool) -> tuple[bytes, str]:  # noqa: FBT001 - the 
 
 @cache
 def _scripts() -> Mapping[str, Path]:
-    # The package reads all that it holds when it is imported, and is not.
+    # Scalar is the interactive page's script. The package reads all that it holds when it is imported, and is not.
     scalar = Path(str(distribution("offapi").locate_file("offapi/scalar.js")))
     return {"scalar": scalar, "docs": _PUBLISHED / "docs.js"}
 

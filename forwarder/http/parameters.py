@@ -107,15 +107,6 @@ FIRST: Final = 1
 PAGE_PARAMETERS: Final = frozenset({"limit", "cursor", "cursors"})
 
 
-@dataclass(frozen=True, slots=True)
-class Cursors:
-    """The cursors of a page and its neighbours; None if there is none."""
-
-    previous: int | None
-    current: int
-    next: int | None
-
-
 def read_limit(parameters: Parameters) -> int | Fault:
     """The page size, capped at the maximum; the fault if invalid."""
     given = parameters.get("limit", (str(DEFAULT_LIMIT),))
@@ -154,8 +145,7 @@ def positive(text: str, largest: int) -> int | None:
     return int(text) if is_digits(text) and len(text) <= len(str(largest)) and 1 <= int(text) <= largest else None
 
 
-def write_list(items: Sequence[str], cursors: Cursors, limit: int) -> bytes:
-    """`{data, meta}`, put together from items that are JSON already."""
-    numbers = {"previous": cursors.previous, "current": cursors.current, "next": cursors.next}
-    shown = {name: "" if number is None else str(number) for name, number in numbers.items()}
+def write_list(items: Sequence[str], limit: int, **cursors: int | None) -> bytes:
+    """`{data, meta}`, put together from items that are JSON already. `cursors`: of the `previous`, `current` and `next` page."""
+    shown = {name: "" if number is None else str(number) for name, number in cursors.items()}
     return b'{"data":[%b],"meta":%b}' % (",".join(items).encode(), to_json({"limit": limit, "cursors": shown}))

@@ -256,9 +256,8 @@ async def serve(
     tls: ServerTls | None = None,
     trusted_proxies: str = "",
 ) -> None:
-    """Serves `app` until `stop` is set; then accepts nothing more and lets requests finish within the grace period. `listening` is
-    bound, and listens from now on. Plain HTTP without `tls`. `trusted_proxies`: comma-separated networks, the only ones whose
-    `X-Forwarded-For` and `X-Forwarded-Proto` are trusted."""
+    """Serves `app` on the bound socket `listening` until `stop` is set; then accepts nothing more and lets requests finish within
+    the grace period. `trusted_proxies`: comma-separated networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted."""
     connections = Connections(limits or ConnectionLimits())
     protocol = partial(LimitedProtocol, connections=connections)
     config = uvicorn.Config(

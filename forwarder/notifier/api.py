@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.messages import NO_STORE, Response, Routes, client_address, header_map, place_of, problem_response
-from forwarder.http.parameters import FIRST, LARGEST_ID, PAGE_PARAMETERS, Cursors, positive, refuse_unknown, write_list
+from forwarder.http.parameters import FIRST, LARGEST_ID, PAGE_PARAMETERS, positive, refuse_unknown, write_list
 from forwarder.notifier import api_requests
 from forwarder.notifier.api_requests import PageQuery
 from forwarder.notifier.webhooks import EndpointDisabled, HeadersNeeded, Webhooks
@@ -264,8 +264,8 @@ def _page(
     texts = [to_json(each).decode() for each in items[: asked.limit]]
     shown = fitting(len(each.encode()) for each in texts)
     others = neighbours(before, onward, asked.limit, shown=shown)
-    cursors = Cursors(others.previous, asked.cursor, others.next)
-    return Response(200, write_list(texts[:shown], cursors, asked.limit), (NO_STORE,))
+    cursors = {"previous": others.previous, "current": asked.cursor, "next": others.next}
+    return Response(200, write_list(texts[:shown], asked.limit, **cursors), (NO_STORE,))
 
 
 def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Response | Problem) -> None:

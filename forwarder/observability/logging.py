@@ -1,6 +1,5 @@
 """Logging: structlog, one event per line on standard error, JSON or human-readable. Never logs guest or card data; masks anything
-that looks like a card number in the text of an error, which may come from outside. Events are named `noun.verbed`. A stage finishes
-a message with one wide event that has everything it learnt."""
+that looks like a card number in the text of an error. Events are named `noun.verbed`; each message ends with one wide event."""
 
 import asyncio
 import atexit
@@ -36,9 +35,8 @@ _context: Final[ContextVar[Mapping[str, str]]] = ContextVar("log_context", defau
 
 
 def bind_log_context(**names: str) -> None:
-    """Replaces the log context of this task and the tasks it starts by `names`: a request that waited behind another on its
-    connection would otherwise start with the other's. It is one variable; structlog's own context has one for each name and
-    searches all of them, which is too slow for a line per reservation."""
+    """Replaces the log context of this task and the tasks it starts: a request that waited behind another on its connection would
+    start with the other's. One variable: structlog's own context has one for each name, too slow for a line per reservation."""
     _context.set(names)
 
 
@@ -105,8 +103,7 @@ def configure_logging(level: str, style: LogFormat, usual_share: float = 1.0) ->
 class LineLogger:
     """Writes structlog's finished lines, or events that become JSON lines when written. One at `info` or below reaches `file` by
     the end of the event-loop iteration that logged it; a higher one, or one outside a loop, at once. Keeps the order. Thread-safe.
-    A stage writes a line for each reservation. Under load one iteration serves many, and writing their lines together, with warm
-    caches, saves a fifteenth of the ingress's work."""
+    Under load one iteration serves many reservations; writing their lines together saves a fifteenth of the ingress's work."""
 
     def __init__(self, file: "TextIO | WriterThread") -> None:
         self._file, self._lock = file, threading.Lock()

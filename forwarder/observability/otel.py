@@ -1,6 +1,5 @@
-"""Spans by OpenTelemetry's SDK, exported by OTLP over HTTP. Imported only if tracing is configured. The SDK reads its settings from
-OpenTelemetry's own variables. A separate thread exports spans in batches from a bounded queue: if the collector is slow or
-unreachable they are dropped, and nothing waits."""
+"""Spans by OpenTelemetry's SDK, which reads its own variables. Imported only if tracing is configured. A separate thread exports
+spans over HTTP from a bounded queue: if the collector is slow or unreachable they are dropped, and nothing waits."""
 
 import asyncio
 import threading

@@ -83,20 +83,15 @@ Kind = Enum("Kind", "SERVER CLIENT PRODUCER CONSUMER INTERNAL")
 
 
 class Span(Protocol):
-    """A span, from its start to its end. No method raises or blocks."""
+    """A span, from its start to its end. No method raises or blocks. `fail` gets a code that says why."""
 
     @property
     def trace(self) -> str:
         """The trace context to store and forward, so that later work becomes part of this span (`context`)."""
 
-    def rename(self, name: str) -> None:
-        """Sets the span's name, if it becomes known only now."""
-
+    def rename(self, name: str) -> None: ...
     def note(self, attributes: Attributes) -> None: ...
-
-    def fail(self, error_type: str) -> None:
-        """Marks the span as failed; a code says why."""
-
+    def fail(self, error_type: str) -> None: ...
     def end(self) -> None: ...
 
 

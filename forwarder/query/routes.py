@@ -81,7 +81,8 @@ def _sound(read: T | Fault, default: T, faults: list[Fault]) -> T:
 
 def write_page(page: Page, limit: int) -> bytes:
     """`{data, meta}`, joined from the stored JSON of the records: none is parsed or serialized again."""
-    return parameters.write_list(page.records, parameters.Cursors(page.previous, page.current, page.next), limit)
+    cursors = {"previous": page.previous, "current": page.current, "next": page.next}
+    return parameters.write_list(page.records, limit, **cursors)
 
 
 def _statuses(query: Parameters) -> frozenset[Status] | Fault:

@@ -1,5 +1,4 @@
-"""Reads the environment and checks it as a whole: unknown names, values from files, secrets, server certificates and the export of
-traces. Makes each component's settings from it."""
+"""Reads the environment, checks it as a whole, with values from files, and makes each component's settings from it."""
 
 import ctypes
 import os
@@ -132,7 +131,17 @@ class Settings:
 
 def read_settings() -> Settings:
     """The settings from the environment; an empty variable counts as not set. Raises `BadSettings`."""
-    _refuse_unknown(os.environ)
+    # A misspelt variable would be ignored, and what it should protect would be left open.
+    known = {variable(name) for name in Environment.model_fields} | {SHARED_ADDRESS, PROCESS_NUMBER} | _FOR_CLIENTS
+    refused = []
+    for name in sorted(os.environ):
+        whole = name.upper()
+        if whole.startswith(PREFIX) and whole not in known and not whole.startswith("FORWARDER_TEST_"):
+            nearest = get_close_matches(whole.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], n=1)
+            see = "docs/reference/settings.md lists those there are."
+            refused.append(f"{name} is no setting. {f'Did you mean {PREFIX}{nearest[0]}?' if nearest else see}")
+    if refused:
+        raise BadSettings("\n".join(refused))
     given = {name.upper(): value for name, value in os.environ.items() if value}
     ours = {name: given[variable(name)] for name in Environment.model_fields if variable(name) in given}
     try:
@@ -167,20 +176,6 @@ def _fault(detail: ErrorDetails) -> str:
     return detail["msg"].removeprefix("Value error, ")
 
 
-def _refuse_unknown(names: Iterable[str]) -> None:
-    """Rejects unknown names: a misspelt variable would be ignored, and what it should protect would be left open."""
-    known = {variable(name) for name in Environment.model_fields} | {SHARED_ADDRESS, PROCESS_NUMBER} | _FOR_CLIENTS
-    refused = []
-    for name in sorted(names):
-        whole = name.upper()
-        if whole.startswith(PREFIX) and whole not in known and not whole.startswith("FORWARDER_TEST_"):
-            nearest = get_close_matches(whole.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], n=1)
-            see = "docs/reference/settings.md lists those there are."
-            refused.append(f"{name} is no setting. {f'Did you mean {PREFIX}{nearest[0]}?' if nearest else see}")
-    if refused:
-        raise BadSettings("\n".join(refused))
-
-
 def settings_of(environment: Environment) -> Settings:
     """The settings for these variables. Raises `BadSettings`; `ValidationError` for a value in a file."""
     environment = environment.model_validate(environment.model_dump() | _from_files(environment))
@@ -190,7 +185,19 @@ def settings_of(environment: Environment) -> Settings:
             f"FORWARDER_LEASE_SECONDS must be at least {_LEASE_TO_PUSH} times FORWARDER_PUSH_TIMEOUT_SECONDS, so {least:g}: it is "
             "renewed when a third of it is over, and a push that starts then must end, and be recorded, within the rest."
         )
-    tls, backend = _server_tls(environment), backend_of(environment)
+    certificate, key, tls = environment.tls_certificate_file, environment.tls_key_file, None
+    names = ("tls_certificate_file", "tls_key_file", "tls_client_ca_file")
+    named = ", ".join(f"{variable(name)}={path}" for name in names if (path := getattr(environment, name)) is not None)
+    if named and (certificate is None or key is None):
+        missing = [variable(name) for name in names[:2] if getattr(environment, name) is None]
+        raise BadSettings(f"{' and '.join(missing)} must be set, because {named} is: HTTPS needs both.")
+    if certificate is not None and key is not None:
+        tls = TlsFiles(certificate, key, environment.tls_client_ca_file)
+        try:
+            tls.context()
+        except OSError as error:
+            raise BadSettings(f"{named} cannot be used: {error.strerror or error}") from None
+    backend = backend_of(environment)
     return Settings(environment, backend, given_secrets(environment, backend), tls)
 
 
@@ -214,34 +221,13 @@ def _from_files(environment: Environment) -> dict[str, str]:
     return values
 
 
-def _server_tls(environment: Environment) -> TlsFiles | None:
-    """The files to serve HTTPS with; None for plain HTTP. Raises `BadSettings` for incomplete or unusable ones."""
-    certificate, key = environment.tls_certificate_file, environment.tls_key_file
-    names = ("tls_certificate_file", "tls_key_file", "tls_client_ca_file")
-    named = ", ".join(f"{variable(name)}={path}" for name in names if (path := getattr(environment, name)) is not None)
-    if not named:
-        return None
-    if certificate is None or key is None:
-        missing = [variable(name) for name in names[:2] if getattr(environment, name) is None]
-        raise BadSettings(f"{' and '.join(missing)} must be set, because {named} is: HTTPS needs both.")
-    files = TlsFiles(certificate, key, environment.tls_client_ca_file)
-    try:
-        files.context()
-    except OSError as error:
-        raise BadSettings(f"{named} cannot be used: {error.strerror or error}") from None
-    return files
-
-
-# --- secrets and keys ---
-
 _MIN_LENGTH: Final = 16
 """For an earlier secret. The current one needs twice as many characters (`FORWARDER_SECRET_KEY`)."""
 _MIN_BITS: Final = 80.0  # Random text of 32 hexadecimal digits has 116 as `_bits` counts, and one in 100,000 has 92
 
 
 def given_secrets(environment: Environment, backend: Embedded | Distributed) -> GivenSecrets:
-    """The secrets and keys that were given. Raises `BadSettings`, which quotes none of them: for a malformed key, and for a
-    published secret if other machines can reach what it protects."""
+    """The secrets and keys. Raises `BadSettings`, quoting none: for malformed keys, and published secrets beyond this machine."""
     present, earlier = secret(environment.secret_key), secret_lines(secret(environment.earlier_secret_keys))
     if any(each.startswith("DEVELOPMENT-ONLY") for each in (present or "", *earlier)):  # as in our docs and examples
         hosts = (environment.host, *(backend.hosts if isinstance(backend, Distributed) else ()))

@@ -134,11 +134,8 @@ class Access:
             if token is not None and (throttled := self._throttled(address)) is not None:
                 return throttled
             others = [name for name in missing if name != "Authorization"]
-            wrong = (
-                "The API key is unknown or was revoked."
-                if token
-                else "The Authorization header is missing or malformed."
-            )
+            wrong = "The Authorization header is missing or malformed."
+            wrong = wrong if token is None else "The API key is unknown or was revoked."
             also = f" {_described(others)}" if others else ""
             return catalogue.UNAUTHENTICATED.problem(f"{wrong} Send it as: Authorization: Bearer <API key>.{also}")
         if (expired := self._expired(key)) is not None:
@@ -165,8 +162,7 @@ class Access:
 
 
 def _named(headers: Mapping[str, str], needed: Mapping[str, str]) -> dict[str, str] | Problem:
-    """The values of the `needed` headers, empty where one is missing. Lines of one name come joined by commas, whether we or a
-    proxy joined them; none of the values that name a caller has one in it."""
+    """The values of the `needed` headers, empty where one is missing. Lines of one name come joined by commas; no value has one."""
     named, conflicting = dict[str, str](), list[str]()
     for name in needed:
         line = headers.get(name.lower(), "")
@@ -282,11 +278,6 @@ class Allowance:
     shared: bool = False
 
 
-def shared_by(workspace_id: str) -> str:
-    """The name of the bucket that the keys of a workspace share, among those of keys."""
-    return f"workspace:{workspace_id}"
-
-
 class Consumption(NamedTuple):
     """The calls of a key within the last `age` seconds, since the last report: `share` of the quota (1.0 is all) over `seconds`."""
 
@@ -297,9 +288,8 @@ class Consumption(NamedTuple):
 
 
 class RateLimits:
-    """The buckets of this process, for the `max_keys` keys used last. A key without a bucket starts with a full one, until the next
-    exchange. `default`: the limit of keys without their own, None for no limit. `report_due` is set when enough of a quota is
-    unreported that the other processes should know soon."""
+    """The buckets of this process for the `max_keys` keys used last; others have full ones until the next exchange. `default`: the
+    limit of keys without their own. `report_due` is set when so much is unreported that other processes should know soon."""
 
     def __init__(self, clock: Clock, default: RateLimit | None = None, *, max_keys: int = 10_000) -> None:
         self._clock, self._default, self._max_keys = clock, default, max_keys
@@ -317,7 +307,7 @@ class RateLimits:
         own = limit or self._default
         if own is None and of_all is None:
             return None
-        limits, now = ((key_id, own), (shared_by(workspace_id), of_all)), self._clock.monotonic()
+        limits, now = ((key_id, own), (f"workspace:{workspace_id}", of_all)), self._clock.monotonic()
         buckets = {name: self._bucket(name, each) for name, each in limits if each is not None}
         delays = {name: bucket.delay(count, now) for name, bucket in buckets.items()}
         refusing = {name: delay for name, delay in delays.items() if delay}

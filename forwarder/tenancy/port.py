@@ -248,8 +248,8 @@ class Directory(Protocol):
     """Look-ups on the hot path, cached: changes show within seconds; during outages of the database they stay valid."""
 
     async def key(self, token: str) -> ApiKey | None:
-        """The key with that token, unless it was revoked; it may have expired. Rejects tokens that this deployment cannot have made
-        without a look-up. Raises `TenancyUnavailable`."""
+        """The key with that token, unless revoked; it may have expired. Looks up only tokens that this deployment may have made.
+        Raises `TenancyUnavailable`."""
 
     async def account(self, account_id: str, workspace_id: str | None = None) -> Account | None:
         """The integration account, or the shadow, with that identifier; in that workspace, if given: another's is looked up, and
@@ -318,8 +318,8 @@ class PreviousSecret:
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One URL of one workspace. It receives only events of these `types`, accounts and properties; None for all. `secret` and
-    `headers` (the customer's own) are sealed. `previous`: at most `MAX_PREVIOUS_SECRETS`, the one that expires last first; some may
-    have expired. `asymmetric`: whether deliveries also carry a `v1a` signature."""
+    `headers` (the customer's own) are sealed. `previous`: the one that expires last first; some may have expired. `asymmetric`:
+    whether deliveries also carry a `v1a` signature."""
 
     id: str
     workspace_id: str

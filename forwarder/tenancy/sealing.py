@@ -114,9 +114,6 @@ def _derived(secret: str, purpose: bytes) -> bytes:
     return blake2b(secret.encode(), digest_size=32, person=purpose).digest()
 
 
-SEPARATOR: Final = "."
-
-
 class PublicKeySealer:
     """`Sealer` with a public key."""
 
@@ -125,8 +122,7 @@ class PublicKeySealer:
         self._box = SealedBox(PublicKey(public_key))
 
     def seal_text(self, text: str, bound_to: str) -> str:
-        sealed = self._box.encrypt(to_json([bound_to, text]))
-        return f"{self.key_id}{SEPARATOR}{base64.b64encode(sealed).decode('ascii')}"
+        return f"{self.key_id}.{base64.b64encode(self._box.encrypt(to_json([bound_to, text]))).decode('ascii')}"
 
 
 class KeyPairUnsealer:
@@ -136,7 +132,7 @@ class KeyPairUnsealer:
         self._boxes = {pair.key_id: SealedBox(PrivateKey(pair.private_key)) for pair in pairs}
 
     def open_text(self, sealed: str, bound_to: str) -> str:
-        key_id, _, content = sealed.partition(SEPARATOR)
+        key_id, _, content = sealed.partition(".")
         if (box := self._boxes.get(key_id)) is None:
             raise CannotOpen(f"Sealed with the key {key_id!r}, which none of the secrets given here makes.")
         try:
@@ -265,8 +261,7 @@ def with_credential(account: Account, credential: str, sealer: Sealer) -> Accoun
 
 
 def of_credential(account: Account) -> str:
-    """Binds an account's credential to its PMS: to the origins of its base URL and of all URLs in its options, nested ones
-    included, because a mapping contains the token endpoint."""
+    """Binds a credential to the origins of its base URL and all URLs in its options; mappings have the token endpoint."""
     addresses = {origin_of(address) for address in _addresses(dict(account.options))}
     return _binding("credential", account.id, origin_of(account.base_url), *sorted(addresses))
 

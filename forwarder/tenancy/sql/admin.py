@@ -13,7 +13,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.process.clock import iso
 from forwarder.process.enlistment import tell
 from forwarder.tenancy import port
-from forwarder.tenancy.access import shared_by
 from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, NotKnown, RateLimit
 from forwarder.tenancy.sql import database
 from forwarder.tenancy.sql.database import in_utc, insert_into, read, shared_key, transaction
@@ -86,7 +85,7 @@ class TenancyAdmin:
                 has = f"Workspace {workspace_id!r} has {row.accounts} accounts and {row.webhooks} webhooks"
                 raise port.InUse(f"{has}, whose data would have no owner.")
             await connection.execute(delete(_uses).where(_uses.c.key_id.in_(theirs)))
-            shared = usage.c.key_id == shared_by(workspace_id)
+            shared = usage.c.key_id == f"workspace:{workspace_id}"
             await connection.execute(delete(usage).where(shared | usage.c.key_id.in_(theirs)))
             await connection.execute(delete(database.api_keys).where(_key.workspace_id == workspace_id))
             await connection.execute(delete(database.workspaces).where(_workspace.id == workspace_id))

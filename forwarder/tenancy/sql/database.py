@@ -73,8 +73,7 @@ api_keys = _table(
     moment="revoked_at? expires_at?",
 )
 """Only the SHA-256 of a token is stored; with 32 random bytes, no slower hash is needed. `test` is for operators; a caller's mode
-is read from the token itself. Both columns of a limit are set, or neither. `scopes` and `networks` are separated by spaces; no
-network means anywhere."""
+is read from the token itself. `scopes` and `networks` are separated by spaces; no network means anywhere."""
 
 key_uses = _table("key_uses", text="key_id!", moment="used_at")
 """When a key was last used, to the minute. A separate table, so that the stages that write it need no privilege to change keys."""

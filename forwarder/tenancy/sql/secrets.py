@@ -43,8 +43,7 @@ class SqlSecrets:
         return known
 
     async def admit(self, held: Sequence[Secret], *, first: bool) -> Sequence[KnownSecret]:
-        """Checks that a process with these secrets may start: raises `UnknownSecret`. `first`: registers `held[0]` on a new
-        database; later secrets are registered only by `add`."""
+        """Checks that a process with these secrets may start: raises `UnknownSecret`. `first`: registers `held[0]` if none is."""
         known = await self.known()
         if first and not known:
             await self._insert(held[0], SecretState.ACTIVE)
@@ -149,7 +148,7 @@ class SqlSealed:
     async def _reseal(self, kept: _Kept, keyring: Keyring) -> sealing.Resealed:
         pair = keyring.active.webhooks if kept.webhooks else keyring.active.accounts
         sealer = sealing.PublicKeySealer(pair.public_key)
-        others = and_(kept.column.is_not(None), kept.column.not_like(f"{pair.key_id}{sealing.SEPARATOR}%"))
+        others = and_(kept.column.is_not(None), kept.column.not_like(f"{pair.key_id}.%"))
         keys = list(kept.column.table.primary_key)
         wanted = select(kept.column, *keys, *kept.of).where(others).order_by(*keys)
         rows = [tuple(row) for row in await read(self._engine, wanted)]
