@@ -49,7 +49,7 @@ account operate.tenants.account_commands:COMMANDS  Integration accounts: their P
 adapters operate.tenants.adapters:COMMANDS  Adapters: list the kinds of PMS, and check one.
 doubles operate.submissions.look_up:DOUBLES  Reservations that a PMS shows twice under one reference.
 submissions operate.submissions.settle:COMMANDS  Submissions: search, show, look up, retry, settle and cancel them.
-dead-letters operate.submissions.replay:COMMANDS  Messages that could not be delivered or read, and replaying them.
+dead-letters operate.submissions.dead_letters:COMMANDS  Messages that could not be delivered or read, and replaying them.
 secret operate.deployment.secrets:COMMANDS  The deployment's secrets: list them, see what they seal, change them.
 results operate.results:COMMANDS  Result events, as downstream services receive them.
 audit operate.deployment.audit:COMMANDS  The audit trail: who did what, from where, and with what result.

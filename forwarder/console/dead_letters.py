@@ -13,8 +13,15 @@ import structlog
 from forwarder.console.guard import Visit
 from forwarder.console.responses import Go, Page, address, moment_of
 from forwarder.console.service import ConsoleParts, Recent
-from forwarder.operate.submissions.dead_letters import Letter, LetterFilter, LetterState, letters_of
-from forwarder.operate.submissions.replay import Replay, ReplayPlan, plan_replay
+from forwarder.operate.submissions.dead_letters import (
+    Letter,
+    LetterFilter,
+    LetterState,
+    Replay,
+    ReplayPlan,
+    letters_of,
+    plan_replay,
+)
 from forwarder.process.containment import Where, contained
 from forwarder.store.deployment import BacklogReader
 from forwarder.store.submissions.port import StoreUnavailable

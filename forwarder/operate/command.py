@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence, Sized
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -126,6 +126,7 @@ async def open_deployment(*, any_secret: bool = False, creates: bool = False) ->
 
 Deployment = Annotated[Backend, open_deployment]
 WithAnySecret = Annotated[Backend, partial(open_deployment, any_secret=True)]
+Limit = Annotated[int, Option(min=1, help="How many, newest first.")]
 OnlyWorkspace = Annotated[str | None, Option("--workspace", help="Only this workspace's.")]
 
 
@@ -152,8 +153,12 @@ def require_data(settings: Settings) -> None:
         raise Failed(f"no forwarder data in {database.parent.absolute()}; {advice}")
 
 
-async def require_known(backend: Backend, *, workspace: str | None = None, account: str | None = None) -> None:
-    """Raises `NotKnown` for a workspace or an account that does not exist: a filter may match nothing for a mistyped name."""
+async def require_known(
+    backend: Backend, found: Sized, workspace: str | None = None, account: str | None = None
+) -> None:
+    """If nothing was found, raises `NotKnown` for a workspace or an account that does not exist: its name may be mistyped."""
+    if found:
+        return
     if workspace is not None:
         await backend.tenancy.policies(workspace)
     if account is not None and account.removeprefix(shadow_id("")) not in await backend.tenancy.account_workspaces():

@@ -180,15 +180,13 @@ _ADVICE: Final = {
 }
 
 
-async def erase(
-    *,
-    query: GuestQuery,
-    yes: Annotated[bool, Option("--yes", help="Erase. Without it, only show what would be erased.")] = False,
-) -> Shown:
+async def erase(*, query: GuestQuery, yes: bool = False) -> Shown:
     """Erase a guest: from submissions, records and webhook deliveries. Without --yes, only show where its data is.
 
     Erased submissions stay as anonymous ones, still recognised and never booked again. Unfinished ones are refused. Messages on
-    topics cannot be changed: the command shows when they expire. Safe to repeat."""
+    topics cannot be changed: the command shows when they expire. Safe to repeat.
+
+    yes: Erase. Without it, only show what would be erased."""
     if [query.email, query.phone, query.request_id].count(None) != 2:  # noqa: PLR2004 - one of three is given
         raise WrongUsage("Say which guest by one of --email, --phone and --reservation.")
     if query.email is not None and "@" not in query.email:
@@ -196,13 +194,9 @@ async def erase(
     if query.phone is not None and len(digits_of(query.phone)) < MIN_DIGITS:
         raise WrongUsage("--phone takes a full number, of at least six digits.")
     async with open_deployment() as backend:
-        await require_known(backend, workspace=query.workspace_id)
-        store, accounts, topics = (
-            GuestStore(backend.engine),
-            backend.tenancy.account_workspaces,
-            backend.settings.topics,
-        )
-        guests = Guests(store, accounts, backend.log, topics, backend.clock, backend.audit)
+        await require_known(backend, (), workspace=query.workspace_id)
+        store, accounts = GuestStore(backend.engine), backend.tenancy.account_workspaces
+        guests = Guests(store, accounts, backend.log, backend.settings.topics, backend.clock, backend.audit)
         with progress(await guests.store.last_id(), "Looking for the guest") as on_more:
             found = await guests.find(query, on_more)
         erased, records = await guests.erase(query, found) if yes else ((), found.records)
@@ -341,7 +335,7 @@ async def purge(
     day, deleted = before.date(), 0
     async with open_deployment() as backend:
         submissions = Purge(Purger(backend.engine), backend.audit, backend.clock)
-        await require_known(backend, workspace=workspace)
+        await require_known(backend, (), workspace=workspace)
         count = await submissions.count(day, workspace)
         if yes and count:
             with progress(count, "Deleting") as on_more:

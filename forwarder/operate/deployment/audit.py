@@ -47,8 +47,7 @@ async def list_entries(
     wanted = AuditFilter(moment_if_given(since, "--since"), who, action, workspace)
     async with open_deployment() as backend:
         found = await backend.trail.entries(wanted, before=before, limit=limit + 1)
-        if not found:
-            await require_known(backend, workspace=workspace)
+        await require_known(backend, found, workspace=workspace)
         keys = await backend.tenancy.keys() if any(each.actor_kind == "key" for each in found) else ()
     names = {each.key.id: each.key.name for each in keys}
     fields = "number at who=actor kind=actor_kind from=origin action workspace=workspace_id target result reason"

@@ -181,11 +181,10 @@ async def reseal(backend: WithAnySecret) -> Shown:
     return replace(listed(rows, ("what", "resealed", "notOpened")), failed=why if failed else None)
 
 
-async def retire(
-    backend: WithAnySecret,
-    secret_id: Annotated[str, Argument(metavar="SECRET_ID", help="Its id in `forwarder secret status`.")],
-) -> Shown:
-    """Give up a secret that seals nothing; then every process can be configured without it."""
+async def retire(backend: WithAnySecret, secret_id: Annotated[str, Argument(metavar="SECRET_ID")]) -> Shown:
+    """Give up a secret that seals nothing; then every process can be configured without it.
+
+    secret_id: Its id in `forwarder secret status`."""
     async with backend.audit.operation("secret.retire", target=secret_id):
         await _secrets(backend).retire(secret_id)
     advice = "Leave it out of FORWARDER_EARLIER_SECRET_KEYS from the next restart on."

@@ -210,14 +210,13 @@ async def _within(seconds: float, reading: Coroutine[Any, Any, T]) -> tuple[T | 
 # --- the page ---
 
 
-async def status(
-    watch: Annotated[bool, Option("--watch", help="Refresh until Ctrl-C.")] = False,
-    every: Annotated[float, Option(min=0.5, help="With --watch: the interval in seconds.")] = 3.0,
-    as_json: AsJson = False,
-) -> None:
+async def status(watch: bool = False, every: Annotated[float, Option(min=0.5)] = 3.0, as_json: AsJson = False) -> None:
     """Show the deployment's state: problems first, most urgent first, each with the command that fixes it.
 
-    Then its log and its store. Exit code 1 if there is a problem. If Kafka or PostgreSQL is unreachable, shows the rest."""
+    Then its log and its store. Exit code 1 if there is a problem. If Kafka or PostgreSQL is unreachable, shows the rest.
+
+    watch: Refresh until Ctrl-C.
+    every: With --watch: the interval in seconds."""
     terminal = not as_json and sys.stdout.isatty()
 
     def page(found: DeploymentStatus) -> Lines:

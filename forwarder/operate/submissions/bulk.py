@@ -136,8 +136,7 @@ async def selected(
         return found, unknown if len(found) + len(unknown) >= len({*request_ids}) else ()
     pages = SubmissionSearch(backend.overview, backend.request_ids).pages(query, page=1000)
     rows = [each async for page, _ in pages for each in page]
-    if not rows:
-        await require_known(backend, workspace=query.workspace_id, account=query.account_id)
+    await require_known(backend, rows, workspace=query.workspace_id, account=query.account_id)
     return rows, ()
 
 

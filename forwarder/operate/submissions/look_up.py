@@ -95,9 +95,8 @@ async def _ask(backend: Backend, opened: PmsDirectory, account: Account, asked: 
         found = outcome.pms_reservation_id
         return LookedUp("there", f"The PMS has it, as {found}: settle it as confirmed under that identifier.", found)
     if isinstance(outcome, Absent):
-        advice = (
-            "A push that was sent in the last minutes may still arrive: ask again before it is settled as not made."
-        )
+        late = "A push that was sent in the last minutes may still arrive"
+        advice = f"{late}: ask again before it is settled as not made."
         return LookedUp("absent", f"The PMS has nothing under our reference. {advice}")
     return LookedUp("unknown", f"The PMS does not say ({outcome.reason}): {outcome.detail}")
 

@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from typer import Argument, Option
 
 from forwarder.operate import output
-from forwarder.operate.command import Deployment, moment_if_given, open_deployment, require_known
+from forwarder.operate.command import Deployment, Limit, moment_if_given, open_deployment, require_known
 from forwarder.operate.output import AsJson, Block, Failed, Grid, Shown, WrongUsage, listed, picked
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
@@ -213,12 +213,7 @@ _COLUMNS = ("acceptedAt", "status", "requestId", "account", "attempts", "reason"
 _PAGE = 500
 
 
-async def list_submissions(
-    *,
-    filters: Filters,
-    limit: Annotated[int, Option(min=1, help="How many, newest first.")] = 20,
-    as_json: AsJson = False,
-) -> None:
+async def list_submissions(*, filters: Filters, limit: Limit = 20, as_json: AsJson = False) -> None:
     """Search submissions of any status, newest first; also REJECTED and FAILED ones, which callers' lists leave out.
 
     Filters are combined with AND. Filters other than account, status, property, PMS id and transaction scan the matching
@@ -229,8 +224,7 @@ async def list_submissions(
         with output.while_read():
             if not as_json:
                 found = await search.newest(query, limit + 1)
-                if not found:
-                    await require_known(backend, workspace=filters.workspace, account=filters.account)
+                await require_known(backend, found, workspace=filters.workspace, account=filters.account)
                 notes = output.more_than(limit) if len(found) > limit else ()
                 listed([row(summary) for summary in found[:limit]], _COLUMNS, notes=notes).show(as_json=False)
                 return
@@ -245,7 +239,7 @@ async def list_submissions(
                     if left <= 0:
                         break
             if before == "[":
-                await require_known(backend, workspace=filters.workspace, account=filters.account)
+                await require_known(backend, (), workspace=filters.workspace, account=filters.account)
             output.show_lines(["[]" if before == "[" else "]"])
 
 

@@ -211,8 +211,7 @@ def _options_in_words(whose: str) -> Iterator[None]:
 async def list_accounts(backend: Deployment, workspace: OnlyWorkspace = None) -> Shown:
     """List integration accounts; their options with --json. Credentials are not shown."""
     found = await backend.tenancy.accounts(workspace)
-    if not found:
-        await require_known(backend, workspace=workspace)
+    await require_known(backend, found, workspace=workspace)
     columns = "id workspace kind baseUrl concurrency ratePerSecond deadlineSeconds duplicateWindowSeconds paused"
     return listed([_row(account) for account in found], columns.split())
 

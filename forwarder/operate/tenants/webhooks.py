@@ -73,6 +73,7 @@ async def _open_webhooks() -> AsyncIterator[webhooks.Webhooks]:
         raise Failed(str(error)) from error
 
 
+_Overlap = Annotated[int, Option(min=0, max=webhooks.MAX_OVERLAP_SECONDS)]
 _Hooks = Annotated[webhooks.Webhooks, _open_webhooks]
 
 
@@ -97,8 +98,7 @@ async def list_webhooks(workspace: _OfWorkspace = None) -> Shown:
     """List webhooks, the oldest first."""
     async with open_deployment() as backend:
         rows = [_row(each) for each in await (await webhooks_of(backend)).endpoints(workspace)]
-        if not rows:
-            await require_known(backend, workspace=workspace)
+        await require_known(backend, rows, workspace=workspace)
     columns = ("id", "workspace", "url", "enabled", "disabledReason", *_SELECTED)
     return Shown(rows, Table([*map(_shown, rows)], columns))
 
@@ -151,12 +151,12 @@ def _headers_from(file: Path) -> dict[str, str]:
 async def rotate(
     hooks: _Hooks,
     endpoint_id: _Id,
-    overlap: Annotated[
-        int, Option(min=0, max=webhooks.MAX_OVERLAP_SECONDS, help="How many seconds the old secret signs as well.")
-    ] = webhooks.DEFAULT_OVERLAP_SECONDS,
+    overlap: _Overlap = webhooks.DEFAULT_OVERLAP_SECONDS,
     workspace: _OfWorkspace = None,
 ) -> Shown:
-    """Replace a webhook's secret and print the new one, which is shown only this once."""
+    """Replace a webhook's secret and print the new one, which is shown only this once.
+
+    overlap: How many seconds the old secret signs as well."""
     endpoint, secret = await hooks.rotate(endpoint_id, workspace_id=workspace, overlap_seconds=overlap)
     until = f" The old one signs too for {overlap:,} s." if overlap else " The old one is out of use."
     return _with_secret(endpoint, secret, f"Webhook {endpoint_id} has a new secret.{until}")

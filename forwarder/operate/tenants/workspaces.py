@@ -58,12 +58,10 @@ async def change(
     return Shown({"id": workspace_id, "rate": rate}, f"Workspace {workspace_id} {done}.")
 
 
-async def remove(
-    backend: Deployment,
-    workspace_id: _Id,
-    yes: Annotated[bool, Option("--yes", help="Remove it. Without it, only say whether that can be done.")] = False,
-) -> Shown:
-    """Remove a workspace that has neither accounts nor webhooks. Its keys end with it."""
+async def remove(backend: Deployment, workspace_id: _Id, yes: bool = False) -> Shown:
+    """Remove a workspace that has neither accounts nor webhooks. Its keys end with it.
+
+    yes: Remove it. Without it, only say whether that can be done."""
     found = await _known(backend, workspace_id)
     if yes:
         await backend.tenancy.remove_workspace(workspace_id)
@@ -150,8 +148,7 @@ async def add_key(workspace: str, test: bool = False, *, terms: _Terms) -> Shown
 async def list_keys(backend: Deployment, workspace: OnlyWorkspace = None) -> Shown:
     """List keys, including revoked ones, oldest first. Tokens are not stored."""
     found = await backend.tenancy.keys(workspace)
-    if not found:
-        await require_known(backend, workspace=workspace)
+    await require_known(backend, found, workspace=workspace)
     columns = "id name workspace test scopes rate from createdAt expiresAt lastUsedAt revokedAt".split()
     return listed([_key_row(key) for key in found], columns)
 

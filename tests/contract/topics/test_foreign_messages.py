@@ -20,12 +20,13 @@ from forwarder.operate.submissions.dead_letters import (
     DeadLetterReader,
     LetterFilter,
     LetterState,
+    Replay,
     headers_of,
     letter_of,
+    plan_replay,
     row,
     value_of,
 )
-from forwarder.operate.submissions.replay import Replay, plan_replay
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import SealedCard
 from forwarder.store.engine import open_engine

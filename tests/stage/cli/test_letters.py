@@ -15,10 +15,10 @@ from forwarder.operate.submissions.dead_letters import (
     LetterState,
     headers_of,
     letter_of,
+    plan_replay,
     row,
     value_of,
 )
-from forwarder.operate.submissions.replay import plan_replay
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from forwarder.operate.submissions.replay import Replay
+from forwarder.operate.submissions.dead_letters import Replay
 from forwarder.topics.codec import Undecodable, replayed
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Topics
 from forwarder.worker.outcome.recorder import DeadLetterWriter

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic_core import from_json
 
-from forwarder.operate.submissions.dead_letters import DeadLetterReader, LetterFilter, LetterState
-from forwarder.operate.submissions.replay import plan_replay
+from forwarder.operate.submissions.dead_letters import DeadLetterReader, LetterFilter, LetterState, plan_replay
 from forwarder.process.clock import iso
 from forwarder.reservation.submission import NaturalKey, Submission
 from forwarder.store.lists.overview import Overview
