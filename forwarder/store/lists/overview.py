@@ -34,6 +34,7 @@ _MAX_PATTERN: Final = 1000
 _AS_STORED: Final = "id record_id request_id workspace_id account_id property_id pms_reservation_id revision api_key_id"
 _WRITTEN: Final = "status arrival_date departure_date attempts accepted_at due_at deadline_at leased_by problem"
 _SUMMARY: Final = columns_of(reservations, f"{_AS_STORED} {_WRITTEN}")
+statuses = sa.select(_row.request_id, _row.status, _row.revision).where(in_batch(_row.request_id))
 
 
 class FailedState(NamedTuple):
@@ -164,12 +165,12 @@ class Overview:
 
     async def statuses(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
         """The status, and the revision of the last event, of each known one of these."""
-        rows = await self._database.read(statuses(), {BATCH: key_batch("request_id", request_ids)})
+        rows = await self._database.read(statuses, {BATCH: key_batch("request_id", request_ids)})
         return {row.request_id: (Status(row.status), row.revision) for row in rows}
 
     async def failed(self, request_ids: Collection[str]) -> Mapping[str, FailedState]:
         """Those of these submissions that are FAILED."""
-        wanted = statuses().add_columns(_row.anonymized_at).where(_row.status == Status.FAILED.value)
+        wanted = statuses.add_columns(_row.anonymized_at).where(_row.status == Status.FAILED.value)
         rows = await self._database.read(wanted, {BATCH: key_batch("request_id", request_ids)})
         later = await self.superseded([row.request_id for row in rows]) if rows else {}
         return {
@@ -189,10 +190,6 @@ class Overview:
     async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
         """Of these submissions, those replaced by a later one that may have a reservation, with that one's request id."""
         return await replaced_by(self._database.read, self._database.dialect, request_ids)
-
-
-def statuses() -> sa.Select[Any]:
-    return sa.select(_row.request_id, _row.status, _row.revision).where(in_batch(_row.request_id))
 
 
 def _summary(row: sa.Row[Any]) -> SubmissionSummary:

@@ -74,9 +74,7 @@ def park(dialect: DialectName) -> sa.Executable:
     return kept.on_conflict_do_nothing(index_elements=["request_id"])
 
 
-@cache
-def noted_on() -> sa.Select[Any]:
-    return sa.select(_row.request_id, _row.partition, _row.leased_by).where(in_batch(_row.request_id))
+noted_on = sa.select(_row.request_id, _row.partition, _row.leased_by).where(in_batch(_row.request_id))
 
 
 @cache
@@ -97,14 +95,12 @@ def unpark() -> sa.Executable:
     return noted.returning(_row.id, _row.cancel_requested_at, _row.cancel_reason)
 
 
-@cache
-def forget_parked() -> sa.Executable:
-    return sa.delete(parked_cancellations).where(_reservation_id(_parked.request_id).is_not(None))
-
-
 def _reservation_id(request_id: sa.ColumnElement[str]) -> sa.ColumnElement[int | None]:
     """The id of the row, or NULL. As a value it is looked up for each row; as a condition it would become a join."""
     return sa.select(_row.id).where(_row.request_id == request_id).scalar_subquery()
+
+
+forget_parked = sa.delete(parked_cancellations).where(_reservation_id(_parked.request_id).is_not(None))
 
 
 def cancelled_unsent(possibly_sent: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:

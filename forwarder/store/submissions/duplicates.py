@@ -56,7 +56,7 @@ async def settle_repeats(
     cancelled: dict[int, sa.Row[Any]] = {}
     if any(row.new_id is None for row in found):  # means that any cancellations are parked
         cancelled = {row.id: row for row in await connection.execute(cancellations.unpark(), {"now": now})}
-        await connection.execute(cancellations.forget_parked())
+        await connection.execute(cancellations.forget_parked)
     repeats, named = _decide(rows, arrived, found, cancelled), in_batch(_row.id)
     if repeats.duplicates:
         await connection.execute(sa.delete(reservations).where(named), {BATCH: key_batch("id", repeats.duplicates)})
@@ -259,9 +259,7 @@ def alike_of(dialect: DialectName) -> sa.CompoundSelect[Any]:
     return sa.union_all(*(part.where(in_batch(_new.c.request_id)) for part in parts))
 
 
-@cache
-def originals() -> sa.Select[Any]:
-    return sa.select(duplicates.c.request_id, duplicates.c.duplicate_of).where(in_batch(duplicates.c.request_id))
+originals = sa.select(duplicates.c.request_id, duplicates.c.duplicate_of).where(in_batch(duplicates.c.request_id))
 
 
 def original_of(request_id: sa.ColumnElement[str]) -> sa.ColumnElement[str]:

@@ -190,7 +190,7 @@ class SubmissionIntake(Leases):
         async with self._database.transaction() as connection:
             await self._take_turn(connection)
             named = key_batch("request_id", [arrival.request.request_id for arrival in arrivals])
-            originals = await connection.execute(duplicates.originals(), {BATCH: named})
+            originals = await connection.execute(duplicates.originals, {BATCH: named})
             renamed = {row.request_id: row.duplicate_of for row in originals}
             rows = [
                 {
@@ -210,7 +210,7 @@ class SubmissionIntake(Leases):
             batch = {BATCH: as_batch(rows)}
             await connection.execute(cancellations.note(), {**batch, "now": now})
             await connection.execute(cancellations.park(self._database.dialect), batch)
-            found = await connection.execute(cancellations.noted_on(), batch)
+            found = await connection.execute(cancellations.noted_on, batch)
             noted = {row.request_id: NotedOn(row.request_id, row.partition, row.leased_by) for row in found}
         self._remember(((row["request_id"], 0, row["account_id"]) for row in rows), now)
         return noted | {name: noted[original] for name, original in renamed.items() if original in noted}

@@ -69,12 +69,13 @@ class Leases(LossDetection):
             return len(freed.all())
 
     async def leased_ids(self, worker_id: str) -> Collection[int]:
-        return {row.id for row in await self._database.read(leased_ids(), {"worker_id": worker_id})}
+        return {row.id for row in await self._database.read(leased_ids, {"worker_id": worker_id})}
 
     async def abandon(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
         """Frees rows of this worker whose state it does not know, as `take_over` would; returns how many."""
         parameters = {"worker_id": worker_id, "now": now, "stamp": iso(now), BATCH: key_batch("id", work_ids)}
-        return len(await self._database.run(abandon(), parameters)) if work_ids else 0
+        abandoned = _held_of_batch.values(_abandoned()).returning(_row.id)
+        return len(await self._database.run(abandoned, parameters)) if work_ids else 0
 
     async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
         rows = await self._database.read(accounts_due(), {"partitions": list(partitions), "now": now})
@@ -175,7 +176,7 @@ class Leases(LossDetection):
         """Makes durable, before the first byte, that these rows are about to be pushed: if the lease expires, they count as
         possibly sent. Returns those still held. Only needed if their target has neither key nor reference."""
         batch = {"worker_id": worker_id, BATCH: key_batch("id", work_ids)}
-        return {row.id for row in await self._database.run(mark_pushing(), batch)} if work_ids else ()
+        return {row.id for row in await self._database.run(mark_pushing, batch)} if work_ids else ()
 
     async def suspect(self, worker_id: str, work_id: int) -> int:
         """Makes durable, before it is handled, that this worker pushes a row that was taken over again and again. Returns how many
@@ -218,6 +219,11 @@ WORK = (
 )
 
 
+_held_of_batch = sa.update(reservations).where(in_batch(_row.id), HELD)
+mark_pushing = _held_of_batch.values(pushing=sa.true()).returning(_row.id)
+leased_ids = sa.select(_row.id).where(_row.leased_by == _worker)
+
+
 @cache
 def claim() -> sa.Executable:
     oldest = sa.select(_row.id).where(_row.account_id == sa.bindparam("account"), _due, _has_lease)
@@ -246,22 +252,12 @@ def release() -> sa.Executable:
     """Frees the rows of a batch. Those that were possibly sent stay so. A cancelled one that was not sent gets its last due time as
     its deadline. One that was never tried becomes due at its acceptance time: its worker's clock may be ahead of the others'."""
     never_tried = sa.and_(_row.tries == ZERO, _row.accepted_at < _row.due_at)
-    return _of_the_batch().values(
+    return _held_of_batch.values(
         leased_by=sa.null(),
         pushing=pushing_unless_unsent(_row.possibly_sent),
         deadline_at=sa.case((cancelled_unsent(_row.possibly_sent), _row.due_at), else_=_row.deadline_at),
         due_at=sa.case((never_tried, _row.accepted_at), else_=_row.due_at),
     )
-
-
-@cache
-def leased_ids() -> sa.Executable:
-    return sa.select(_row.id).where(_row.leased_by == _worker)
-
-
-@cache
-def mark_pushing() -> sa.Executable:
-    return _of_the_batch().values(pushing=sa.true()).returning(_row.id)
 
 
 def pushing_unless_unsent(possibly_sent: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
@@ -273,10 +269,6 @@ def _update_of(picked: sa.CTE) -> sa.Update:
     return sa.update(reservations).where(key_among(_row.id, sa.select(picked.c.id)))
 
 
-def _of_the_batch() -> sa.Update:
-    return sa.update(reservations).where(in_batch(_row.id), HELD)
-
-
 @cache
 def free_abandoned() -> sa.Executable:
     """Frees the rows of every holder without a lease, except rows that it is writing at this moment."""
@@ -284,11 +276,6 @@ def free_abandoned() -> sa.Executable:
     has_lease = sa.exists().where(workers.c.id == holders.c.value)
     picked = locked(sa.select(_row.id).where(key_among(_row.leased_by, sa.select(holders.c.value).where(~has_lease))))
     return _update_of(picked).values(_abandoned()).returning(_row.id)
-
-
-@cache
-def abandon() -> sa.Executable:
-    return _of_the_batch().values(_abandoned()).returning(_row.id)
 
 
 def _abandoned() -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Recorder(SubmissionIntake):
                     put_off = {row.id: PutOff(row.revision, row.tries, at) for row in pending}
                     tried = {row.id for row in rows}
                 batch = {"worker_id": worker_id, **outcome_batch(dialect, ended)}
-                held = {row.id for row in await connection.execute(finish(), batch)} if ended else set()
+                held = {row.id for row in await connection.execute(finish, batch)} if ended else set()
                 if held:
                     waiting = await unpublished_of(connection.execute, [each.work_id for each in later])
                     batch = outcome_batch(dialect, [each for each in ended if each.work_id in held])
@@ -118,7 +118,7 @@ class Recorder(SubmissionIntake):
     async def published(self, outbox_ids: Collection[int]) -> None:
         """Forget events that the log has acknowledged."""
         if outbox_ids:
-            await self._database.run(forget_events(), {BATCH: key_batch("id", outbox_ids)})
+            await self._database.run(forget_events, {BATCH: key_batch("id", outbox_ids)})
 
 
 _row = reservations.c
@@ -133,11 +133,6 @@ def record() -> sa.Executable:
     finished = finish_where(HELD, batch).returning(batch.c.position, *_event_of(batch)).cte("finished")
     position, *event = finished.c
     return _insert_events(sa.select(*event).order_by(position))
-
-
-@cache
-def finish() -> sa.Executable:
-    return finish_where(HELD, outcomes()).returning(_row.id)
 
 
 def outcomes() -> sa.TableValuedAlias:
@@ -167,6 +162,9 @@ def finish_where(condition: sa.ColumnElement[bool], batch: sa.FromClause, *, fol
     }
     unchanged = _row.revision == batch.c.revision - 1 if following else _row.revision < batch.c.revision
     return sa.update(reservations).where(same_key(_row.id, batch.c.id), unchanged, condition).values(values)
+
+
+finish = finish_where(HELD, outcomes()).returning(_row.id)
 
 
 @cache
@@ -214,6 +212,4 @@ def republish() -> sa.Executable:
     return them.values(publish_attempted_at=sa.bindparam("now", type_=Moment())).returning(*outbox.c)
 
 
-@cache
-def forget_events() -> sa.Executable:
-    return sa.delete(outbox).where(in_batch(outbox.c.id))
+forget_events = sa.delete(outbox).where(in_batch(outbox.c.id))

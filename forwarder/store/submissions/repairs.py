@@ -40,7 +40,7 @@ class Repairs:
 
     async def settle(self, ended: Ended) -> bool:
         """Records the outcome and its event, which the workers will publish. False if it is no longer IN_DOUBT."""
-        return await self._change(outcome_batch(self._database.dialect, [ended]), settle(), recorder.insert_events())
+        return await self._change(outcome_batch(self._database.dialect, [ended]), settle, recorder.insert_events())
 
     async def acknowledge(self, failure_class: str) -> int:
         """Forgets the messages that were set aside as dead letters of that class; returns how many there were."""
@@ -95,10 +95,8 @@ _in_doubt = sa.func.coalesce(_row.status, literal("")) == IN_DOUBT
 """As an expression, so that no partial index looks as good to PostgreSQL as the key."""
 
 
-@cache
-def settle() -> sa.Executable:
-    """Like `finish`, for rows in doubt that are unchanged since they were read, even if a worker holds them."""
-    return finish_where(_in_doubt, outcomes()).returning(_row.id)
+settle = finish_where(_in_doubt, outcomes()).returning(_row.id)
+"""Like `finish`, for rows in doubt that are unchanged since they were read, even if a worker holds them."""
 
 
 @cache
@@ -162,7 +160,7 @@ class StoreRecovery:
         if not requests:
             return 0
         named = {BATCH: key_batch("request_id", {each.request_id for each in requests})}
-        names = {row.request_id: row.duplicate_of for row in await self._database.read(duplicates.originals(), named)}
+        names = {row.request_id: row.duplicate_of for row in await self._database.read(duplicates.originals, named)}
         asked = ((names.get(each.request_id, each.request_id), each.revision) for each in requests)
         rows = [{"request_id": request_id, "revision": revision} for request_id, revision in asked]
         return int(await self._database.scalar(cancellations.not_noted(), {BATCH: as_batch(rows)}))

@@ -150,7 +150,7 @@ async def test_what_stands_is_counted_by_the_indexes_of_what_stands(full: AsyncE
 
 
 async def test_a_workers_rows_are_found_by_the_index_of_held_rows(full: AsyncEngine) -> None:
-    steps = await plan(full, leases.leased_ids(), {"worker_id": "w1"})
+    steps = await plan(full, leases.leased_ids, {"worker_id": "w1"})
     assert "reservations_leased" in steps
     assert not reads_every_row(steps)
 
@@ -164,8 +164,8 @@ async def test_rows_of_the_lost_are_found_by_the_index_of_held_rows(full: AsyncE
 async def test_outcomes_find_their_rows_by_id(full: AsyncEngine) -> None:
     rows = [OUTCOME | {"id": number} for number in range(21, 4221, 21)]
     alone, recorded = {BATCH: as_batch(rows)}, batch_with_texts("postgresql", rows, "record", [b"{}"] * len(rows))
-    tried = (leases.postpone(), leases.release(), leases.mark_pushing())
-    ended = (recorder.record(), recorder.finish())
+    tried = (leases.postpone(), leases.release(), leases.mark_pushing)
+    ended = (recorder.record(), recorder.finish)
     for statement, batch in (*((each, alone) for each in tried), *((each, recorded) for each in ended)):
         steps = await plan(full, statement, {"worker_id": "w1", **batch})
         assert "reservations_pkey" in steps
@@ -188,7 +188,7 @@ async def test_cancellations_find_their_rows_by_request_id(full: AsyncEngine) ->
     assert not reads_every_row(steps)
     async with full.begin() as connection:
         await connection.execute(parked_cancellations.insert(), [each | {"requested_at": NOW} for each in names])
-    for statement in (cancellations.unpark(), cancellations.forget_parked()):
+    for statement in (cancellations.unpark(), cancellations.forget_parked):
         steps = await plan(full, statement, {"now": NOW})
         assert "reservations_request_id" in steps
         assert not reads_every_row(steps)
