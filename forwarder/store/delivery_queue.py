@@ -1,7 +1,6 @@
-"""Deliveries to customers' endpoints in SQL: the notifier's queue, and the log that owners read and put back from.
-
-A claim postpones the due time to the claim's end, so deliveries of a dead process need no takeover. Times are those of the
-processes' own clocks, which may differ. Everything may raise `StoreUnavailable`."""
+"""Deliveries to customers' endpoints in SQL: the notifier's queue, and the log that owners read and put back from. A claim
+postpones the due time to its end, so deliveries of a dead process need no takeover. Times are those of the processes' own clocks,
+which may differ. Everything may raise `StoreUnavailable`."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
@@ -181,7 +180,7 @@ def claim() -> sa.Executable:
     )
     picked = locked(oldest.limit(sa.bindparam("limit", type_=sa.Integer)))
     until = sa.bindparam("until", type_=Moment())
-    claimed = sa.update(table).where(key_among(_row.id, sa.select(picked.c.id)))
+    claimed = sa.update(table).where(key_among(_row.id, picked))
     due = columns_of(table, "id endpoint_id event_id body retrying_since tries attempts trace")
     return claimed.values(due_at=until, claims=_row.claims + 1).returning(*due, _TYPE, _row.claims.label("claim"))
 

@@ -95,6 +95,10 @@ class ProcessRegister:
 
 
 _row = reservations.c
+_failures = sa.select(_row.account_id, sa.func.coalesce(_row.failure_class, literal("other")), sa.func.count())
+failed = _failures.where(IS_OPEN_FAILURE).group_by(_row.account_id, _row.failure_class)
+_pending = sa.select(deliveries.c.endpoint_id, sa.func.count(), sa.func.min(deliveries.c.due_at))
+endpoints = _pending.where(deliveries.c.due_at.is_not(None)).group_by(deliveries.c.endpoint_id)
 
 
 class BacklogReader:
@@ -108,10 +112,10 @@ class BacklogReader:
         return [AccountWork(*tuple(row)) for row in await self._database.read(accounts(), {"now": now})]
 
     async def failed(self) -> Sequence[FailedWork]:
-        return [FailedWork(*tuple(row)) for row in await self._database.read(failed())]
+        return [FailedWork(*tuple(row)) for row in await self._database.read(failed)]
 
     async def endpoints(self) -> Sequence[EndpointWork]:
-        return [EndpointWork(*tuple(row)) for row in await self._database.read(endpoints())]
+        return [EndpointWork(*tuple(row)) for row in await self._database.read(endpoints)]
 
     async def waiting(self, account_id: str) -> Waiting:
         reason = {
@@ -160,20 +164,6 @@ def accounts() -> sa.Executable:
     of_due = (_count(sa.select(ONE).where(due)), first_due)
     figures = (_count(pending), _first(pending), *of_due, _count(in_doubt), _first(in_doubt))
     return sa.select(account, *figures).where(account.is_not(None)).order_by(account)
-
-
-@cache
-def failed() -> sa.Executable:
-    """The columns of `FailedWork`."""
-    of_each = (_row.account_id, sa.func.coalesce(_row.failure_class, literal("other")))
-    return sa.select(*of_each, sa.func.count()).where(IS_OPEN_FAILURE).group_by(_row.account_id, _row.failure_class)
-
-
-@cache
-def endpoints() -> sa.Executable:
-    """The columns of `EndpointWork`."""
-    figures = (deliveries.c.endpoint_id, sa.func.count(), sa.func.min(deliveries.c.due_at))
-    return sa.select(*figures).where(deliveries.c.due_at.is_not(None)).group_by(deliveries.c.endpoint_id)
 
 
 def _of(account: sa.ColumnElement[str], status: sa.ColumnElement[str]) -> sa.Select[Any]:

@@ -1,7 +1,7 @@
 """Opens the store's database: PostgreSQL by asyncpg, or a SQLite file by aiosqlite, set up so that commits are durable.
 
-Frequent reads on PostgreSQL run on connections of their own (`Sessions`): SQLAlchemy compiles their statement once, and the driver
-runs it. SQLAlchemy's own cost per statement is several times the driver's.
+Frequent reads on PostgreSQL run on connections of their own (`Sessions`): SQLAlchemy compiles their statement once, and the driver,
+which costs several times less, runs it.
 
 `StoreIdentity` counts when an engine's connections lead to another database: a failover, a restore or a restart may put one behind
 the same address that lacks acknowledged transactions. A connection through a pooler may change its server without being reopened,
@@ -326,8 +326,8 @@ class SessionRow(asyncpg.Record):
 
 
 class Sessions:
-    """Up to `max_sessions` connections, opened by `connect` on demand; reuses the last used one first. `connect` must set time
-    limits for connecting and for each statement. `open`: the open connections."""
+    """Up to `max_sessions` connections, opened by `connect` on demand; the last used one is reused first. `connect` must set time
+    limits for connecting and for each statement."""
 
     def __init__(self, connect: Callable[[], Awaitable[asyncpg.Connection]], max_sessions: int) -> None:
         self._connect = connect

@@ -2,8 +2,8 @@
 date by Alembic's revisions in `migrations/`, and checks them; and makes PostgreSQL roles, one per stage, with minimal privileges on
 each table, as listed below.
 
-Roles cannot log in. The operator creates a user for each process, as a member of the stage's role, and manages passwords and
-certificates. Alembic is imported only if there is a migration to run: the import takes a tenth of the start-up time."""
+Roles cannot log in: the operator creates a user for each process, as a member of the stage's role. Alembic is imported only if
+there is a migration to run: the import takes a tenth of the start-up time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

@@ -74,11 +74,10 @@ def insert_into(dialect: DialectName, table: sa.Table) -> postgresql.Insert | sq
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
-def locked(rows: Any) -> sa.CTE:
+def locked(rows: sa.Select[Any]) -> sa.Select[Any]:
     """The ids that `rows` selects, locked; skips rows that another transaction has locked."""
     # A CTE, because a subquery may run more than once, and would then pick too many rows.
-    picked: sa.CTE = rows.with_for_update(skip_locked=True).cte("picked")
-    return picked
+    return sa.select(rows.with_for_update(skip_locked=True).cte("picked").c.id)
 
 
 def distinct(among: sa.ColumnElement[bool], *order: sa.Column[Any]) -> sa.CTE:

@@ -45,8 +45,8 @@ class SubmissionIntake(Leases):
         on_conflict: Callable[[Submission], None] = lambda _: None,
     ) -> Sequence[Work]:
         """Inserts each new submission as PENDING; returns those of them that are `held` as leased work. One whose cancellation came
-        first is not leased. One whose request id is known with another fingerprint is not made: the row of the first notes when the
-        last such one came (`conflicting_at`), and `on_conflict` is called with it.
+        first is not leased. One whose request id is known with another fingerprint is not made: the row of the first notes the time
+        (`conflicting_at`), and `on_conflict` is called with it.
 
         A repeat of an earlier submission (`Earlier.is_repeated_by`), of this batch or any before, gets no row: from then on its
         request id is an alias of the earlier one. `on_duplicate` is called with each after the commit. A submission with the stay
@@ -127,7 +127,7 @@ class SubmissionIntake(Leases):
             raise StoreUnavailable(UNCHECKED)
 
     async def _with_free_record_ids(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
-        """The arrivals, with other record ids if theirs are taken, which happens for one pair in 2**53."""
+        """With other record ids for those whose is taken, which happens for one pair in 2**53."""
         taken = sa.select(_row.record_id, _row.request_id).where(in_batch(_row.record_id))
         owners: dict[int, str] = {}
         while True:

@@ -48,7 +48,7 @@ class Leases(LossDetection):
         return True
 
     async def end_lease(self, worker_id: str) -> None:
-        """End this worker's lease: the next `take_over`, by any worker, frees what it still holds."""
+        """The next `take_over`, by any worker, frees what this one still holds."""
         await self._database.run(sa.delete(workers).where(workers.c.id == worker_id))
 
     async def heartbeats(self) -> Sequence[Heartbeat]:
@@ -106,8 +106,8 @@ class Leases(LossDetection):
         self, worker_id: str, partitions: Collection[int], *, now: datetime, limit: int
     ) -> Sequence[Work]:
         """Like `claim`, for rows of any account, PENDING or to be cancelled, whose deadline has passed. They must not be pushed."""
-        parameters = {"partitions": list(partitions), "now": now, "limit": limit}
-        rows = await self._lease(worker_id, claim_expired(), parameters)
+        asked = {"partitions": list(partitions), "now": now, "limit": limit}
+        rows = await self._lease(worker_id, claim_expired(), asked)
         return await self._works(worker_id, rows, now, to_end=True)
 
     async def _works(
@@ -227,7 +227,7 @@ leased_ids = sa.select(_row.id).where(_row.leased_by == _worker)
 @cache
 def claim() -> sa.Executable:
     oldest = sa.select(_row.id).where(_row.account_id == sa.bindparam("account"), _due, _has_lease)
-    update = _update_of(locked(oldest.order_by(_row.due_at, _row.id).limit(_limit)))
+    update = _update_of(oldest.order_by(_row.due_at, _row.id).limit(_limit))
     return update.values(leased_by=_worker, target=sa.bindparam("target", type_=sa.Text())).returning(*WORK)
 
 
@@ -236,7 +236,7 @@ def claim_expired() -> sa.Executable:
     # Literally the index's condition: only then can a prepared statement use it.
     pending = sa.and_(_row.status != IN_DOUBT, _waiting, _row.deadline_at <= _now)
     oldest = sa.select(_row.id).where(pending, _mine, _has_lease).order_by(_row.deadline_at, _row.id)
-    return _update_of(locked(oldest.limit(_limit))).values(leased_by=_worker, target=sa.null()).returning(*WORK)
+    return _update_of(oldest.limit(_limit)).values(leased_by=_worker, target=sa.null()).returning(*WORK)
 
 
 @cache
@@ -254,19 +254,14 @@ def release() -> sa.Executable:
     never_tried = sa.and_(_row.tries == ZERO, _row.accepted_at < _row.due_at)
     return _held_of_batch.values(
         leased_by=sa.null(),
-        pushing=pushing_unless_unsent(_row.possibly_sent),
+        pushing=sa.case((_row.possibly_sent, _row.pushing), else_=sa.false()),
         deadline_at=sa.case((cancelled_unsent(_row.possibly_sent), _row.due_at), else_=_row.deadline_at),
         due_at=sa.case((never_tried, _row.accepted_at), else_=_row.due_at),
     )
 
 
-def pushing_unless_unsent(possibly_sent: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Clears the intent to push if surely nothing was sent; keeps it otherwise."""
-    return sa.case((possibly_sent, _row.pushing), else_=sa.false())
-
-
-def _update_of(picked: sa.CTE) -> sa.Update:
-    return sa.update(reservations).where(key_among(_row.id, sa.select(picked.c.id)))
+def _update_of(picked: sa.Select[Any]) -> sa.Update:
+    return sa.update(reservations).where(key_among(_row.id, locked(picked)))
 
 
 @cache
@@ -274,8 +269,8 @@ def free_abandoned() -> sa.Executable:
     """Frees the rows of every holder without a lease, except rows that it is writing at this moment."""
     holders = distinct(_row.leased_by.is_not(None), _row.leased_by)
     has_lease = sa.exists().where(workers.c.id == holders.c.value)
-    picked = locked(sa.select(_row.id).where(key_among(_row.leased_by, sa.select(holders.c.value).where(~has_lease))))
-    return _update_of(picked).values(_abandoned()).returning(_row.id)
+    theirs = key_among(_row.leased_by, sa.select(holders.c.value).where(~has_lease))
+    return _update_of(sa.select(_row.id).where(theirs)).values(_abandoned()).returning(_row.id)
 
 
 def _abandoned() -> dict[str, Any]:
@@ -312,7 +307,7 @@ def postpone() -> sa.Executable:
         "deadline_at": sa.case((over, batch.c.updated_at), else_=_row.deadline_at),
         "possibly_sent": batch.c.possibly_sent,
         "evidence": batch.c.evidence,
-        "pushing": pushing_unless_unsent(batch.c.possibly_sent),
+        "pushing": sa.case((batch.c.possibly_sent, _row.pushing), else_=sa.false()),
         "leased_by": sa.null(),
     }
     tried = sa.update(reservations).where(same_key(_row.id, batch.c.id), *known, HELD).values(values)

@@ -143,9 +143,9 @@ async def test_what_stands_is_counted_by_the_indexes_of_what_stands(full: AsyncE
         int(rows) * int(loops) for rows, loops in re.findall(r"using reservations_.* rows=(\d+) loops=(\d+)\)", steps)
     ]
     assert sum(read) < _ROWS / 2, steps  # of which a third is pending; of the others none is looked at
-    steps = await plan(full, deployment.failed(), {})
+    steps = await plan(full, deployment.failed, {})
     assert indexes(steps) == {"reservations_failed "}, steps
-    steps = await plan(full, deployment.endpoints(), {})
+    steps = await plan(full, deployment.endpoints, {})
     assert "webhook_deliveries_due" in steps
 
 
