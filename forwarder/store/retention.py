@@ -52,8 +52,7 @@ UNSORTED: Final = ("SET LOCAL enable_sort = off", "SET LOCAL enable_incremental_
 
 
 class ErasureState(StrEnum):
-    """Whether a submission's guest can be erased now: not if unfinished work needs the guest's data, or its result event, with that
-    data, is about to be published."""
+    """Whether a submission's guest can be erased now: not if unfinished work, or a result event to be published, needs the data."""
 
     ERASABLE = "erasable"
     ERASED = "erased"
@@ -102,8 +101,7 @@ class GuestStore:
             return len(await self._anonymize(connection, rows, now))
 
     async def forget_parked_reasons(self, account_ids: Collection[str], *, before: datetime, limit: int) -> int:
-        """Erases up to `limit` reasons of cancellations that were requested before then and whose submissions never came; how
-        many."""
+        """Erases up to `limit` reasons of cancellations that were requested before then, and never found their submissions."""
         old = (in_batch(_parked.account_id), _parked.requested_at < before, _parked.reason.is_not(None))
         named = sa.select(_parked.request_id).where(*old).limit(limit)
         return len(await self._forget_reasons(named, key_batch("account_id", account_ids)))
@@ -140,15 +138,13 @@ class GuestStore:
     async def page(
         self, *, after: int, limit: int, workspace_id: str | None
     ) -> tuple[Sequence[GuestRecord], int | None]:
-        """The submissions with a guest's data among the next `limit` ids above `after`; and the last id read, None if there was
-        none."""
+        """The submissions with a guest's data among the next `limit` ids above `after`; and the last id read, if any."""
         ids = sa.select(_row.id).where(_row.id > after).order_by(_row.id).limit(limit).subquery("ids")
         last: int | None = await self._database.scalar(sa.select(sa.func.max(ids.c.id)))
         if last is None:
             return (), None
         known = (_row.id > after, _row.id <= last, _row.anonymized_at.is_(None), *_in_workspace(workspace_id))
-        found = sa.select(*_GUEST).where(*known)
-        return await self._records(await self._database.read(found.order_by(_row.id))), last
+        return await self._records(await self._database.read(sa.select(*_GUEST).where(*known).order_by(_row.id))), last
 
     async def last_id(self) -> int:
         """The highest id of a submission; 0 if there is none."""
@@ -232,6 +228,8 @@ class GuestStore:
                 standing = ErasureState.ERASED
             elif row.status in _OPEN or row.due_at is not None or row.leased_by is not None:
                 standing = ErasureState.UNFINISHED
+            said = map(from_json, filter(None, (row.problem, row.attempts, row.cancel_problem)))
+            pushes = (line.problem for line in read_evidence(row.evidence or "").pushes)
             record = GuestRecord(
                 id=row.id,
                 request_id=row.request_id,
@@ -240,12 +238,8 @@ class GuestStore:
                 status=Status(row.status),
                 standing=standing,
                 request=from_json(row.request),
-                record={} if row.record is None else from_json(row.record),
-                others=(
-                    row.cancel_reason,
-                    *map(from_json, filter(None, (row.problem, row.attempts, row.cancel_problem))),
-                    *(line.problem for line in read_evidence(row.evidence or "").pushes),
-                ),
+                record=from_json(row.record or "{}"),
+                others=(row.cancel_reason, *said, *pushes),
             )
             records.append(record)
         return records

@@ -219,9 +219,7 @@ IS_SET_ASIDE: Final = sa.text("faults > 0")
 _partial_index("outbox_set_aside", outbox.c.id, where=IS_SET_ASIDE)
 
 rate_buckets = _table(
-    "rate_buckets",
-    "name key PRIMARY KEY, full_at float NOT NULL",
-    postgresql_with={"fillfactor": 50},
+    "rate_buckets", "name key PRIMARY KEY, full_at float NOT NULL", postgresql_with={"fillfactor": 50}
 )
 """The token buckets that workers share; `full_at`: when each is full again, in seconds since 1970 by the database's clock."""
 

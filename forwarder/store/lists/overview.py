@@ -47,7 +47,7 @@ class FailedState(NamedTuple):
 
 
 class Overview:
-    """Operators' reads: every workspace's submissions. Raises `StoreUnavailable`."""
+    """Operators' reads. Raises `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
@@ -138,9 +138,8 @@ class Overview:
     async def _first_ingested(self, moment: datetime) -> int:
         """The id of the first row ingested at `moment` or later, or one above all. By bisection: no index on the time slows
         ingests."""
-        edges = sa.select(sa.func.min(_row.id).label("first"), sa.func.max(_row.id).label("last"))
-        (edge,) = await self._database.read(edges)
-        low, high = edge.first or 0, (edge.last or 0) + 1
+        [edge] = await self._database.read(sa.select(sa.func.min(_row.id), sa.func.max(_row.id)))
+        low, high = edge[0] or 0, (edge[1] or 0) + 1
         while low < high:
             middle = (low + high) // 2
             rows = await self._database.read(_next_from(middle))
@@ -173,10 +172,8 @@ class Overview:
         wanted = statuses.add_columns(_row.anonymized_at).where(_row.status == Status.FAILED.value)
         rows = await self._database.read(wanted, {BATCH: key_batch("request_id", request_ids)})
         later = await self.superseded([row.request_id for row in rows]) if rows else {}
-        return {
-            row.request_id: FailedState(row.revision, row.anonymized_at is not None, later.get(row.request_id))
-            for row in rows
-        }
+        states = (FailedState(row.revision, row.anonymized_at is not None, later.get(row.request_id)) for row in rows)
+        return {row.request_id: state for row, state in zip(rows, states, strict=True)}
 
     async def server_settings(self) -> tuple[Mapping[str, str], int]:
         """PostgreSQL's settings for durability, and how many standbys take part in each commit; for SQLite none."""

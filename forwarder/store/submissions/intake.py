@@ -149,8 +149,7 @@ class SubmissionIntake(Leases):
         submissions = [each.submission for each in others if each.submission.request_id in known]
         found = [each for each in submissions if known[each.request_id].fingerprint != each.fingerprint]
         in_order = sorted(found, key=lambda each: each.accepted_at)
-        latest = {known[each.request_id].id: iso(each.accepted_at) for each in in_order}
-        if latest:
+        if latest := {known[each.request_id].id: iso(each.accepted_at) for each in in_order}:
             noted = as_batch([{"id": row_id, "conflicting_at": at} for row_id, at in latest.items()])
             await connection.execute(duplicates.note_conflicts(), {BATCH: noted})
         return found
@@ -163,8 +162,7 @@ class SubmissionIntake(Leases):
             self._require_no_change(changes)
             for arrival in replays:
                 request_id = arrival.submission.request_id
-                others = await replaced_by(connection.execute, self._database.dialect, [request_id])
-                if others:
+                if others := await replaced_by(connection.execute, self._database.dialect, [request_id]):
                     refused.append(Duplicate(arrival.submission, others[request_id], replayed=True))
                     continue
                 row = {

@@ -34,8 +34,8 @@ class Repairs:
 
     async def in_doubt(self, request_id: str) -> Work | None:
         """The submission, if it is IN_DOUBT. Nothing is leased: a worker may be looking it up at the same time."""
-        wanted = sa.select(*leases.WORK).where(_row.request_id == duplicates.original_of(sa.literal(request_id)))
-        rows = await self._database.read(wanted.where(_row.status == IN_DOUBT))
+        wanted = (_row.request_id == duplicates.original_of(sa.literal(request_id)), _row.status == IN_DOUBT)
+        rows = await self._database.read(sa.select(*leases.WORK).where(*wanted))
         return work_of(rows[0]) if rows else None
 
     async def settle(self, ended: Ended) -> bool:
@@ -143,7 +143,7 @@ class StoreRecovery:
         return [row.since for row in rows]
 
     async def begin(self, since: datetime | None, now: datetime) -> None:
-        """Begins a recovery: no worker starts until `finish`, even if this process dies."""
+        """No worker starts until `finish`, even if this process dies."""
         await self._database.run(sa.insert(recoveries).values(began_at=now, since=since))
 
     async def give_up(self, began_at: datetime) -> None:
