@@ -138,8 +138,9 @@ class Overview:
     async def _first_ingested(self, moment: datetime) -> int:
         """The id of the first row ingested at `moment` or later, or one above all. By bisection: no index on the time slows
         ingests."""
-        [edge] = await self._database.read(sa.select(sa.func.min(_row.id), sa.func.max(_row.id)))
-        low, high = edge[0] or 0, (edge[1] or 0) + 1
+        edges = sa.select(sa.func.min(_row.id).label("first"), sa.func.max(_row.id).label("last"))
+        (edge,) = await self._database.read(edges)
+        low, high = edge.first or 0, (edge.last or 0) + 1
         while low < high:
             middle = (low + high) // 2
             rows = await self._database.read(_next_from(middle))
