@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import date
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -239,7 +238,8 @@ class Requests:
             value = asked.guest_id if name == PMS_GUEST_ID else field_value(booking, name, asked.pms_id)
             if value is not None:
                 if source.add_days:
-                    value = days_later(date.fromisoformat(str(value)), source.add_days).isoformat()
+                    day = booking.arrival if name == "arrivalDate" else booking.departure
+                    value = days_later(day, source.add_days).isoformat()
                 value, whole = written(booking, name, value, source.written, source.date_format)
                 if source.values and value is not None:
                     value = source.values.get(as_text(value))
