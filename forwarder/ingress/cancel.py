@@ -17,10 +17,11 @@ from forwarder.http import messages
 from forwarder.http.messages import JSON_BODY, NO_STORE, PROBLEM_JSON, BodyFault, HttpRequest, Response
 from forwarder.http.parameters import Wait, read_wait
 from forwarder.ingress import responses
-from forwarder.ingress.message import IngressParts, caller_trace
+from forwarder.ingress.message import IngressParts
 from forwarder.ingress.publisher import RecentSubmissions
 from forwarder.ingress.responses import CallerWarning, CardTextCheck
 from forwarder.observability.metrics import PUBLISH_SECONDS, submissions
+from forwarder.observability.tracing import TRACEPARENT, TRACESTATE, read_trace
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.shares import Shares
 from forwarder.reservation.checks.faults import MalformedJson
@@ -172,7 +173,7 @@ class CancelEndpoint:
             requested_at=parts.clock.now(),
             reason=reason,
             revision=revision,
-            trace=caller_trace(request.headers),
+            trace=read_trace(request.headers.get(TRACEPARENT), request.headers.get(TRACESTATE)),
             partition=parts.ids.partition(account.id, request_id) if partition is None else partition,
         )
         if not self._in_flight.take(caller.workspace_id):

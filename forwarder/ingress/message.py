@@ -3,7 +3,7 @@ its dry run: the requests that the PMS would get, and the refusals of the integr
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -130,7 +130,7 @@ def read_terms(request: HttpRequest) -> Terms | Problem:
     seconds = int(deadline) if deadline is not None and digits else None
     if not digits or (seconds or 0) > MAX_DEADLINE_SECONDS:
         return INVALID_DEADLINE
-    return Terms(key, seconds, caller_trace(request.headers))
+    return Terms(key, seconds, read_trace(request.headers.get(TRACEPARENT), request.headers.get(TRACESTATE)))
 
 
 def read_idempotency_key(header: str) -> str | Problem:
@@ -142,11 +142,6 @@ def read_idempotency_key(header: str) -> str | Problem:
     elif not re.fullmatch(r"[!#-~][ !#-~]*", key):
         return INVALID_KEY
     return key if 1 <= len(key) <= _MAX_KEY_LENGTH else INVALID_KEY
-
-
-def caller_trace(headers: Mapping[str, str]) -> str | None:
-    """The caller's trace, where it is one."""
-    return read_trace(headers.get(TRACEPARENT), headers.get(TRACESTATE))
 
 
 class NewSubmission(NamedTuple):

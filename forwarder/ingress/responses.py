@@ -63,10 +63,8 @@ class Losses:
             known = self._known[account.id] = account, self._preview().losses(connection_to(account))
         card = getattr(request, "card_details", None)
         losses = [loss for loss in known[1] if card is not None or not loss.field.startswith(_CARD)]
-        lost, fields = (
-            list[CallerWarning](),
-            given(request) if losses else {},
-        )  # hardly ever: that serializes the request
+        lost: list[CallerWarning] = []
+        fields = given(request) if losses else {}  # hardly ever: that serializes the request
         for loss in losses:
             value: Any = fields
             for part in loss.field.split("."):

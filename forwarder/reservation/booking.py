@@ -142,9 +142,16 @@ def refusals(
             faults=faults,
         )
     if traits.website and website_id(reservation) in {"", ".", ".."}:  # the last two would resolve to another address
-        yield _WEBSITE_REQUIRED
+        yield catalogue.WEBSITE_REQUIRED.problem(
+            "This integration takes its website identifier from paymentProviderId, which is missing, empty or names none.",
+            faults=(Fault("/paymentProviderId", "required", "is required: the identifier of the website"),),
+        )
     if not traits.rooms and str(room_of(reservation)) != str(reservation["propertyId"]):
-        yield _NO_ROOMS
+        yield catalogue.NO_ROOMS.problem(
+            "This integration books whole properties, and has no rooms: roomId is the propertyId, or left out where the operation "
+            "lets it.",
+            faults=(Fault("/roomId", "not_the_property", "must be the same as propertyId"),),
+        )
 
 
 def website_id(reservation: Mapping[str, Any]) -> str:
@@ -157,16 +164,6 @@ def room_of(reservation: Mapping[str, Any]) -> str | int:
     room: str | int | None = reservation.get("roomId")
     property_id: str | int = reservation["propertyId"]
     return property_id if room is None else room
-
-
-_WEBSITE_REQUIRED: Final = catalogue.WEBSITE_REQUIRED.problem(
-    "This integration takes its website identifier from paymentProviderId, which is missing, empty or names none.",
-    faults=(Fault("/paymentProviderId", "required", "is required: the identifier of the website"),),
-)
-_NO_ROOMS: Final = catalogue.NO_ROOMS.problem(
-    "This integration books whole properties, and has no rooms: roomId is the propertyId, or left out where the operation lets it.",
-    faults=(Fault("/roomId", "not_the_property", "must be the same as propertyId"),),
-)
 
 
 # --- a card: the faults of its given, non-blank parts; only its bank knows whether it is accepted ---

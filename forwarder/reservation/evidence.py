@@ -46,7 +46,6 @@ from forwarder.reservation.record import anonymous_problem
 MAX_CREATES: Final = 3  # how many creates of one submission may be ambiguous before an operator must decide
 
 KEY_SECONDS: Final = 24 * 3600.0  # how long a PMS keeps an idempotency key, unless its kind states another time
-
 PATIENCE_SECONDS: Final = 1800.0  # how long a positive answer is looked up before an operator is asked to help, too
 
 UNSURE_REFUSALS: Final = frozenset({"pms_refused_in_words", "pms_refused_request"})
@@ -75,8 +74,7 @@ class Target(Struct, frozen=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """The form stored with leased rows. Begins with a space if neither key nor reference can check a push afterwards."""
-        written = _encode(self).decode()
-        return written if self.key or self.reference else f" {written}"
+        return ("" if self.key or self.reference else " ") + _encode(self).decode()
 
 
 UNKNOWN_TARGET: Final = Target()  # The target of a push without a record. It can neither be looked up nor repeated.
@@ -394,7 +392,10 @@ def next_step(evidence: Evidence, facts: Facts, now: datetime, waited: float, *,
     can_repeat = may_create and keyed
     repeat_first = can_repeat and not (can_look and (refused or evidence.ambiguous_creates >= MAX_CREATES))
     if positive and can_look:
-        return _look_up_positive(evidence, waited)
+        look = LookUp(_left(_later(evidence.absences), waited))
+        if not evidence.absences or evidence.absences[-1].after < PATIENCE_SECONDS:
+            return look
+        return Park("made_and_not_shown", "The PMS said that it was made, and does not show it.", look)
     if repeat_first:
         return SendAgain(0.0 if positive else _left(facts.push_seconds, waited))
     if not can_look:
@@ -423,13 +424,6 @@ def _key_lasts(push: Push, facts: Facts, now: datetime, waited: float) -> bool:
     # The PMS may have had the key since the push began, and may get it again as late as a push may last. Clocks may be set back.
     age = None if sent is None else max((now - sent).total_seconds(), waited) + 2 * facts.push_seconds
     return age is not None and age < facts.key_seconds
-
-
-def _look_up_positive(evidence: Evidence, waited: float) -> LookUp | Park:
-    look = LookUp(_left(_later(evidence.absences), waited))
-    if not evidence.absences or evidence.absences[-1].after < PATIENCE_SECONDS:
-        return look
-    return Park("made_and_not_shown", "The PMS said that it was made, and does not show it.", look)
 
 
 def _next_look(absences: Sequence[Absence], facts: Facts, *, refused: bool, lost: bool) -> float | None:

@@ -196,18 +196,14 @@ def may_hold_any(document: bytes) -> bool:
         texts, number, counted = document.split(b'"'), 0, 0
         while at >= 0:
             number += digits.count(b'"', counted, at)
-            if _holds(texts[number]):
+            content = texts[number]  # of a JSON string, as written between its quotes
+            text: str = from_json(b'"%b"' % content) if b"\\" in content else content.decode()
+            if may_hold(text) and find(text):
                 return True
             counted = digits.find(b'"', at)
             at = digits.find(_ENOUGH, counted) if counted >= 0 else -1
     lowered = document.lower()
     return b"cv" in lowered and any(name in lowered for name in (b"cvv", b"cvc", b"cvn"))
-
-
-def _holds(content: bytes) -> bool:
-    """Whether the content of a JSON string, as written between its quotes, holds a card number or code."""
-    text = from_json(b'"%b"' % content) if b"\\" in content else content.decode()
-    return may_hold(text) and bool(find(text))
 
 
 def may_hold(text: str) -> bool:
