@@ -29,7 +29,6 @@ from forwarder.topics.port import LogUnavailable
 IDLE_SECONDS: Final = 30 * 60.0
 """How long a session lasts without an action of its operator; a page that refreshes itself does not count."""
 LONGEST_SECONDS: Final = 8 * 60 * 60.0
-_MAX_SESSIONS: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -55,7 +54,7 @@ class Sessions:
         """Opens a session; returns the value of its cookie, always a new one. At the maximum, ends the oldest session."""
         cookie, form_token, now = secrets.token_urlsafe(32), secrets.token_urlsafe(32), self._clock.monotonic()
         self._open[_hash(cookie)] = Session(token, key_id, form_token, now + LONGEST_SECONDS, now + IDLE_SECONDS)
-        if len(self._open) > _MAX_SESSIONS:
+        if len(self._open) > 1_000:  # noqa: PLR2004 - the maximum
             self._open.popitem(last=False)
         return cookie
 
@@ -215,10 +214,9 @@ class Guard:
 
 
 def _away(what: str) -> Page:
-    detail = (
-        f"The {what} cannot be reached, or did not answer in time. The action may or may not have been carried out: "
-    )
-    return _error(f"The {what} is away", f"{detail}check before you repeat it.", 503)
+    detail = f"The {what} cannot be reached, or did not answer in time."
+    detail += " The action may or may not have been carried out: check before you repeat it."
+    return _error(f"The {what} is away", detail, 503)
 
 
 def _shared(session: Session | None) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class TopicPages:
                     continue
                 groups = [group.name for group in groups_of(settings) if group.topic == name]
                 lags = {
-                    group: {each.partition: each.messages for each in await admin.lag(name, group=group)}
+                    group: {lag.partition: lag.messages for lag in await admin.lag(name, group=group)}
                     for group in groups
                 }
                 partitions = [
@@ -98,11 +98,8 @@ async def webhooks(visit: Visit) -> Page:
 async def webhook(visit: Visit) -> Page:
     """A webhook and its deliveries."""
     endpoint = await visit.parts.webhooks.get(visit.request.path_params["id"], workspace_id=None)
-    before, named, tried = (
-        positive(visit.query("before"), LARGEST_ID),
-        visit.query("status"),
-        visit.query("tried") == "yes",
-    )
+    before, tried = positive(visit.query("before"), LARGEST_ID), visit.query("tried") == "yes"
+    named = visit.query("status")
     status = DeliveryStatus(named) if named in set(DeliveryStatus) else None
     found = await visit.parts.webhooks.deliveries(
         endpoint.id, workspace_id=None, status=status, before=before, limit=_ROWS + 1, tried=tried

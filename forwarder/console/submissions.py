@@ -68,14 +68,9 @@ class SubmissionPages:
         chosen = {each if isinstance(each, str) else each.request_id for each in plan.chosen}
         alike = bulk.groups_of([each for each in found if each.request_id in chosen])
         groups = Counter(tuple(each.items()) for each in alike).most_common()
-        refused = Counter(plan.refused.values()).most_common()
         values: dict[str, Any] = {"given": given, "do": do, "problem": problem, "whole": whole, "most": _MOST}
-        values |= {
-            "count": len(chosen),
-            "ids": " ".join(sorted(chosen)),
-            "already": len(plan.settled),
-            "refused": refused,
-        }
+        values |= {"count": len(chosen), "ids": " ".join(sorted(chosen)), "already": len(plan.settled)}
+        values["refused"] = Counter(plan.refused.values()).most_common()
         values |= {"groups": [(dict(group), count) for group, count in groups], "longest_reason": MAX_REASON}
         return Page("bulk.html", {**values, "below": found[0].id + 1 if found else ""})
 

@@ -148,9 +148,8 @@ def completed(logger: object, level: str, event: Event) -> tuple[tuple[Event], d
     event = {**_context.get(), **event, "level": level, "time": datetime.now(UTC)}
     if "exc_info" in event:
         event = structlog.processors.format_exc_info(logger, level, event)
-    if (
-        level not in {"info", "debug"} or "exception" in event
-    ):  # the others have only our identifiers, numbers and codes
+    # The others have only our identifiers, numbers and codes.
+    if level not in {"info", "debug"} or "exception" in event:
         event = _without_cards(logger, level, event)
     return (event,), {}
 

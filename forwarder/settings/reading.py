@@ -111,9 +111,8 @@ class Settings:
     @property
     def notifier(self) -> NotifierSettings:
         given, group = self.environment, f"{self.environment.topic_prefix}{NOTIFIER_GROUP}"
-        return NotifierSettings(
-            group=group, post_seconds=given.webhook_timeout_seconds, grace_seconds=given.grace_seconds
-        )
+        seconds = given.webhook_timeout_seconds
+        return NotifierSettings(group=group, post_seconds=seconds, grace_seconds=given.grace_seconds)
 
     @property
     def member_name(self) -> str | None:

@@ -86,9 +86,8 @@ class Access:
     async def caller(self, fields: Mapping[bytes, bytes], address: str) -> Caller | Problem:
         """The caller identified by section 5's three headers, who calls from `address`. `fields`: the request's headers by
         lower-case name. What it may do is another question: `forbidden`. Raises `TenancyUnavailable`."""
-        named = _named(
-            {name.decode(): fields[name].decode("latin-1") for name in _FIELDS if name in fields}, _OF_ACCOUNT
-        )
+        headers = {name.decode(): fields[name].decode("latin-1") for name in _FIELDS if name in fields}
+        named = _named(headers, _OF_ACCOUNT)
         if isinstance(named, Problem):
             return named
         key = await self._key(named, address)

@@ -58,9 +58,8 @@ class CardSealer:
         self.use(keys)
 
     def use(self, keys: Iterable[SealingKey]) -> None:
-        self._keys = [
-            (key, SealedBox(PublicKey(key.public_key))) for key in sorted(keys, key=lambda key: key.not_before)
-        ]
+        in_order = sorted(keys, key=lambda key: key.not_before)
+        self._keys = [(key, SealedBox(PublicKey(key.public_key))) for key in in_order]
 
     def seal_card(self, card: CardDetails, bound_to: str, now: datetime) -> SealedCard | None:
         """The sealed card, bound to `bound_to` (see `sealing.binding`); None if no key is valid at `now`."""

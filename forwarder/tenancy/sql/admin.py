@@ -221,9 +221,8 @@ def _about(account: Account) -> dict[str, str]:
 
 
 def _known(row: Row[Any]) -> KnownKey:
-    return KnownKey(
-        replace(key_of(row), name=row.name), in_utc(row.created_at), in_utc(row.revoked_at), in_utc(row.used_at)
-    )
+    key, moments = replace(key_of(row), name=row.name), (row.created_at, row.revoked_at, row.used_at)
+    return KnownKey(key, *map(in_utc, moments))
 
 
 _WRITTEN: Final[Mapping[str, Callable[[Any], str]]] = {

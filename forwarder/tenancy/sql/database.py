@@ -163,11 +163,9 @@ async def transaction(engine: AsyncEngine, *, writes: bool, enlists: bool = True
     except DBAPIError as error:
         # The classes for wrong values. All others say that the database cannot do our work now, be it for want of a privilege.
         sqlstate: str = getattr(error.orig, "sqlstate", None) or ""
-        ours = (
-            sqlstate.startswith(("21", "22", "23"))
-            if sqlstate
-            else isinstance(error, IntegrityError | ProgrammingError)
-        )
+        ours = sqlstate.startswith(("21", "22", "23"))
+        if not sqlstate:
+            ours = isinstance(error, IntegrityError | ProgrammingError)
         if ours and not error.connection_invalidated:
             raise
         raise TenancyUnavailable(_described(error.orig or error)) from error

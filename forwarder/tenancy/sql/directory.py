@@ -213,9 +213,7 @@ class SqlUsage:
     async def add(self, consumed: Sequence[Consumption]) -> Mapping[str, float]:
         """Counts `consumed`, one per key; returns the used share of each key's quota, more than 1.0 if too many calls were
         admitted. Raises `TenancyUnavailable`: it was not counted, or may not have been."""
-        rows = [
-            one._asdict() for one in sorted(consumed)
-        ]  # in one order, lest two processes wait for each other's rows
+        rows = [each._asdict() for each in sorted(consumed)]  # lest two processes wait for each other's rows
         async with transaction(self._engine, writes=True) as connection:
             used = await connection.execute(self._statement(self._now()), rows)
             return {row.key_id: row.used for row in used}

@@ -190,9 +190,8 @@ class SealingKeys:
         missing = [_signed(self._keyring, sealing.KeyPair.new(), hour, hour + HOUR) for hour in new_hours]
         if missing:
             # If two publish at once, the first one's key of an hour is kept.
-            await write(
-                self._engine, insert_into(self._engine, database.sealing_keys).on_conflict_do_nothing(), missing
-            )
+            new = insert_into(self._engine, database.sealing_keys).on_conflict_do_nothing()
+            await write(self._engine, new, missing)
         return len(missing)
 
     async def private_key(self, key_id: str) -> bytes | None:
@@ -240,10 +239,8 @@ class SealingKeys:
 async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[SealingKey]:
     """The public halves to seal to from now on; whether they are trusted is the caller's to check. Raises `TenancyUnavailable`."""
     public = select(_row.key_id, _row.public_key, _row.not_before, _row.not_after, _row.verify_key, _row.signature)
-    keys = []
-    for row in await read(
-        engine, public.where(_row.not_after > int((now - MARGIN).timestamp())).order_by(_row.not_before)
-    ):
+    keys, usable = [], _row.not_after > int((now - MARGIN).timestamp())
+    for row in await read(engine, public.where(usable).order_by(_row.not_before)):
         public_key, verify_key, signature = map(bytes.fromhex, (row.public_key, row.verify_key, row.signature))
         from_until = _moment(row.not_before), _moment(row.not_after)
         keys.append(SealingKey(row.key_id, public_key, *from_until, verify_key, signature))
