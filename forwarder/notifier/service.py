@@ -55,33 +55,27 @@ class Backoff:
 
     def __init__(self, clock: Clock, settings: NotifierSettings) -> None:
         self._clock, self._settings = clock, settings
-        self._failing: dict[str, _EndpointBackoff] = {}
-
-    def is_failing(self, endpoint_id: str) -> bool:
-        return endpoint_id in self._failing
+        self.failing: dict[str, _EndpointBackoff] = {}
 
     def is_waiting(self, endpoint_id: str) -> bool:
-        state = self._failing.get(endpoint_id)
+        state = self.failing.get(endpoint_id)
         return state is not None and self._clock.monotonic() < state.until
 
     def failing_seconds(self, endpoint_id: str) -> float:
         """How long every post of this process to it has failed, without the time of outages on our side."""
-        now, state = self._clock.monotonic(), self._failing.get(endpoint_id)
+        now, state = self._clock.monotonic(), self.failing.get(endpoint_id)
         if state is None:
             return 0.0
         # By the wall clock too: if it jumped, the time between two attempts is uncertain.
         since_last = max(now - state.failed_at, self._clock.now().timestamp() - state.failed_wall)
         return max(now - state.failing_since, 0.0) if since_last <= _UNBROKEN_SECONDS else 0.0
 
-    def record_success(self, endpoint_id: str) -> None:
-        self._failing.pop(endpoint_id, None)
-
     def record_failure(
         self, endpoint_id: str, *, retry_after_seconds: float = 0.0, endpoint_failed: bool = False
     ) -> None:
         """Leave it alone: for 1 s, twice as long each time, or as long as it asked for. `endpoint_failed`: every post to it failed;
         otherwise the fault was ours, or it accepted some."""
-        state = self._failing.setdefault(endpoint_id, _EndpointBackoff())
+        state = self.failing.setdefault(endpoint_id, _EndpointBackoff())
         if endpoint_failed:
             if not self.failing_seconds(endpoint_id):
                 state.failing_since = self._clock.monotonic()
@@ -110,10 +104,10 @@ class EndpointDispatcher:
         """Starts runs for these endpoints. Endpoints that are backed off, running already or without a place stay due."""
         wanted = [one for one in endpoint_ids if one not in self._running and not self.backoff.is_waiting(one)]
         random.shuffle(wanted)  # so that it is not always the same ones that find no place
-        wanted.sort(key=self.backoff.is_failing)
+        wanted.sort(key=self.backoff.failing.__contains__)
         self._crowded, places = False, self._parts.settings.max_endpoints
         for endpoint_id in wanted:
-            failing = self.backoff.is_failing(endpoint_id)
+            failing = endpoint_id in self.backoff.failing
             if len(self._running) >= places or (failing and len(self._failing) >= places // 2):
                 self._crowded = not failing
                 return
@@ -161,7 +155,7 @@ class EndpointDispatcher:
             await queue.stop(endpoint_id, now=self._parts.clock.now())
             return False
         opened, now = self._poster.opened(endpoint), self._parts.clock.now()
-        count = 1 if self.backoff.is_failing(endpoint_id) else settings.in_flight
+        count = 1 if endpoint_id in self.backoff.failing else settings.in_flight
         until = now + timedelta(seconds=settings.claim_seconds)
         if not (claimed := await queue.claim(endpoint_id, now=now, until=until, limit=count)):
             return False
@@ -177,7 +171,7 @@ class EndpointDispatcher:
         retry_after = max(each.retry_after_seconds for each in decisions)
         works = any(each.outcome == "delivered" for each in decisions)
         if works and not retry_after:
-            self.backoff.record_success(endpoint_id)
+            self.backoff.failing.pop(endpoint_id, None)
         else:
             self.backoff.record_failure(endpoint_id, retry_after_seconds=retry_after, endpoint_failed=not works)
         return works and not retry_after

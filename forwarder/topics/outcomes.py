@@ -21,9 +21,8 @@ from forwarder.process.shares import Shares
 from forwarder.reservation.outcome import Status
 from forwarder.topics import codec
 from forwarder.topics.codec import Undecodable, decode_data, header, subject
-from forwarder.topics.port import LogUnavailable, Message, Tail
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Tail
 
-_LINGER_SECONDS = 5.0  # after the last waiter left the tail runs on: a few callers need not restart it each time
 _log = structlog.get_logger()
 
 
@@ -105,17 +104,8 @@ class OutcomeListener:
     async def run(self) -> None:
         """Follows the topic while there are waiters, until cancelled. Then all waiters return at once, without an outcome."""
         self._running = True
-
-        async def step() -> None:
-            await self._wanted.wait()
-            try:
-                await self._follow()
-            except BaseException:
-                self.following.clear()
-                raise
-
         try:
-            await forever(step, name=Where.WAITERS, clock=self._clock, outages=(), outage=self._faults)
+            await forever(self._follow, name=Where.WAITERS, clock=self._clock, outages=(), outage=self._faults)
         finally:
             self._running = False
             self.following.set()
@@ -160,38 +150,42 @@ class OutcomeListener:
             self.places.give_back(party, places)
 
     async def _follow(self) -> None:
-        while (
-            not self.following.is_set() or self._waiting or self._clock.monotonic() - self._last_leave < _LINGER_SECONDS
-        ):
-            try:
-                if not self.following.is_set():
-                    await self._tail.seek_to_end()
-                    self.following.set()
-                messages = await self._tail.receive(max_messages=1_000, wait_seconds=1.0)
-            except LogUnavailable as error:
-                self._outage.failed(error)
-                await self._clock.sleep(0.5)  # shorter than other outage pauses: callers are waiting
-                continue
-            self._outage.over()
-            self._faults.over()
-            for found in messages:
+        await self._wanted.wait()
+        linger = 5.0  # after the last waiter left the tail runs on: a few callers need not restart it each time
+        try:
+            while not self.following.is_set() or self._waiting or self._clock.monotonic() - self._last_leave < linger:
                 try:
-                    if waiters := self._waiting.get(subject(found.message.headers) or ""):
-                        event = _decode(found.message)
-                        for waiter in waiters:
-                            if waiter.wants(event) and not waiter.heard.done():
-                                waiter.heard.set_result(event)
-                except (Undecodable, KeyError, TypeError, ValueError):
-                    UNREADABLE_RESULTS.labels("waiters").inc()
-                    _log.warning(
-                        "outcome.undecodable", topic=found.topic, partition=found.partition, offset=found.offset
-                    )
-                except FAULTS as error:  # the other events are still dispatched
-                    UNREADABLE_RESULTS.labels("waiters").inc()
-                    contained(Where.WAITERS, error, partition=found.partition, offset=found.offset)
-        # No await since that check: the next waiter starts the tail again.
-        self.following.clear()
-        self._wanted.clear()
+                    if not self.following.is_set():
+                        await self._tail.seek_to_end()
+                        self.following.set()
+                    messages = await self._tail.receive(max_messages=1_000, wait_seconds=1.0)
+                except LogUnavailable as error:
+                    self._outage.failed(error)
+                    await self._clock.sleep(0.5)  # shorter than other outage pauses: callers are waiting
+                    continue
+                self._outage.over()
+                self._faults.over()
+                for found in messages:
+                    self._dispatch(found)
+            # No await since that check: the next waiter starts the tail again.
+            self._wanted.clear()
+        finally:
+            self.following.clear()
+
+    def _dispatch(self, found: ConsumedMessage) -> None:
+        topic, partition, offset = found.topic, found.partition, found.offset
+        try:
+            if waiters := self._waiting.get(subject(found.message.headers) or ""):
+                event = _decode(found.message)
+                for waiter in waiters:
+                    if waiter.wants(event) and not waiter.heard.done():
+                        waiter.heard.set_result(event)
+        except (Undecodable, KeyError, TypeError, ValueError):
+            UNREADABLE_RESULTS.labels("waiters").inc()
+            _log.warning("outcome.undecodable", topic=topic, partition=partition, offset=offset)
+        except FAULTS as error:  # the other events are still dispatched
+            UNREADABLE_RESULTS.labels("waiters").inc()
+            contained(Where.WAITERS, error, partition=partition, offset=offset)
 
 
 def _decode(message: Message) -> Heard:

@@ -25,7 +25,6 @@ from forwarder.topics.embedded import file
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, partition_of
 
 T = TypeVar("T")
-_POLL_SECONDS = 0.05  # how soon messages published by another process are noticed
 _MAX_MESSAGES = 4_000  # in one transaction
 _IDLE_SECONDS = 60.0  # how often an idle writer checks whether to prune
 _log = logging.getLogger(__name__)
@@ -286,7 +285,8 @@ class EmbeddedTail:
             if messages or remaining <= 0:
                 return messages
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(_POLL_SECONDS, remaining)):
+                # Messages published by another process are noticed so soon.
+                async with asyncio.timeout(min(0.05, remaining)):
                     await self._published.wait()
 
     async def _take(self, max_messages: int) -> Sequence[ConsumedMessage]:

@@ -36,6 +36,8 @@ class KafkaConnection:
     member: str | None = None
 
     def __post_init__(self) -> None:
+        # Half of a publish, so that a hanging broker leaves time for another to take over.
+        self.request_timeout_seconds = self.publish_timeout_seconds / 2
         # As aiokafka's arguments. All clients of a process share the access token.
         security, self.secured = self.security, dict[str, Any]()
         if security is not None:
@@ -52,11 +54,6 @@ class KafkaConnection:
                 arguments["sasl_oauth_token_provider"] = provider
             self.secured = {name: value for name, value in arguments.items() if value is not None}
         self.arguments = {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **self.secured}
-
-    @property
-    def request_timeout_seconds(self) -> float:
-        """Half of a publish, so that a hanging broker leaves time for another to take over."""
-        return self.publish_timeout_seconds / 2
 
 
 def milliseconds(seconds: float) -> int:

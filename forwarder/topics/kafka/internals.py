@@ -21,8 +21,9 @@ _CANCEL_SECONDS = 1.0  # for aiokafka's tasks to end once they are cancelled
 
 
 def metadata_task(client: AIOKafkaClient) -> Task[None]:
-    """The task that refreshes a started client's metadata. Once it has ended, the client never learns of a new leader. uvloop's
-    refusal to write to a closed connection ends it with an error, which aiokafka does not expect."""
+    """The task that refreshes a started client's metadata. Once it has ended, the client never learns of a new leader or
+    coordinator, and waits for them forever: it must be replaced. uvloop's refusal to write to a closed connection ends it with an
+    error, which aiokafka does not expect."""
     task: Task[None] = client._sync_task  # noqa: SLF001
     return task
 

@@ -125,7 +125,7 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         self._generation = 0  # counts revocations: messages fetched under an earlier generation must not be delivered
 
     async def _receive_once(self, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        if self._reader is not None and not self._reader.usable:
+        if self._reader is not None and self._reader.metadata.done():
             await self._start_again()
         reader = self._reader or await self.join()
         if not await self._is_assigned(wait_seconds):
@@ -308,7 +308,7 @@ class KafkaTail(_Receiver):
         self._seek(reader.consumer, offsets)
 
     async def _receive_once(self, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        if self._reader is not None and not self._reader.usable:
+        if self._reader is not None and self._reader.metadata.done():
             await self.aclose()
         reader = self._reader or await self.open()
         added = (reader.consumer.partitions_for_topic(self._topic) or frozenset()) - self._next.keys()

@@ -143,7 +143,7 @@ class KafkaPublisher:
     def _current(self) -> "BatchAccumulator | None":
         """The current producer's accumulator; None if there is none. Replaces an unusable one: called before each publish and after
         a failed one, because readiness may never be checked."""
-        if self._accumulator is not None and not self._accumulator.usable:
+        if self._accumulator is not None and self._accumulator.metadata.done():
             self._replace(self._accumulator)
         return self._accumulator
 
@@ -235,7 +235,7 @@ class BatchAccumulator:
 
     def __init__(self, producer: AIOKafkaProducer, *, pause_seconds: float) -> None:
         self.producer = producer
-        self._metadata_task = metadata_task(producer.client)
+        self.metadata = metadata_task(producer.client)
         self._pause_seconds = pause_seconds
         self._loop = asyncio.get_running_loop()
         self._queues: dict[tuple[str, int], _PartitionQueue] = {}
@@ -243,11 +243,6 @@ class BatchAccumulator:
         self._not_before = 0.0
         self._next_send: asyncio.Handle | None = None
         self._sends: set[asyncio.Task[None]] = set()
-
-    @property
-    def usable(self) -> bool:
-        """False once the producer has lost its metadata task: it would never learn of a new leader."""
-        return not self._metadata_task.done()
 
     def partitions(self, topic: str) -> int:
         """The number of partitions of `topic` that the client knows; 0 if it knows none."""

@@ -87,17 +87,11 @@ class KafkaReader:
         self._failed: list[TopicPartition] = []
         """The waiting partitions that were retried since the caller was last notified."""
         self._connection = connection
-        self._metadata_task = internals.metadata_task(internals.client_of(consumer))
+        self.metadata = internals.metadata_task(internals.client_of(consumer))
         self._fetch: asyncio.Task[_Records] | None = None
         self._fetched: deque[ConsumedMessage] = deque()
         self._last_polls: dict[TopicPartition, int | None] = {}
         self._silent_seconds: dict[TopicPartition | None, float] = {}
-
-    @property
-    def usable(self) -> bool:
-        """False once the consumer has lost its metadata task: it would never learn of a new leader or coordinator, and wait for
-        them forever."""
-        return not self._metadata_task.done()
 
     @property
     def unreadable(self) -> Mapping[int, int]:

@@ -60,7 +60,7 @@ async def test_a_healthy_client_keeps_its_metadata_task(log: KafkaLog) -> None:
     async with log.publisher() as publisher:
         assert isinstance(publisher, KafkaPublisher)
         accumulator = await publisher.accumulator()
-        assert accumulator.usable
+        assert not accumulator.metadata.done()
         make_closable(accumulator.producer.client)
         assert not metadata_task(accumulator.producer.client).done()
 

@@ -155,7 +155,7 @@ async def test_for_how_long_an_endpoint_only_failed_is_what_was_seen_without_a_b
     assert await posts(4) == 3600
     backoff.record_failure("whk_1")  # the store was away
     assert await posts(2) == 1800
-    backoff.record_success("whk_1")
+    backoff.failing.pop("whk_1")
     assert backoff.failing_seconds("whk_1") == 0
 
 
