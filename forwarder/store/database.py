@@ -1,8 +1,6 @@
 """Runs statements and transactions on the store's database, within a time limit, and translates drivers' errors: into
 `StoreUnavailable` (the database is down, overloaded, stopping, out of disk, or timed out) or `Unstorable` (it rejects the values).
-Errors of wrong statements pass through, because they are bugs. Parameters never appear in errors: they contain guests' data.
-
-`SqlTexts` reads every text in the database, in all tables, to search for data that must not be stored."""
+Errors of wrong statements pass through, because they are bugs. Parameters never appear in errors: they contain guests' data."""
 
 import asyncio
 import re
@@ -66,7 +64,7 @@ class Database:
             enlisted.written = True
 
     async def run(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
-        """Executes one statement that writes; returns its rows."""
+        """The rows of one statement that writes."""
         async with self._begun(self._single) if to_be_written() is None else self.transaction() as connection:
             return _rows(await connection.execute(statement, parameters))
 
@@ -184,7 +182,7 @@ class StoredText(NamedTuple):
 
 
 class SqlTexts:
-    """The texts of one database. Methods raise `StoreUnavailable`."""
+    """Every text in a database, to search for data that must not be stored. Raises `StoreUnavailable`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine.execution_options(postgresql_readonly=True)

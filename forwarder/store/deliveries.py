@@ -35,7 +35,7 @@ class DeliveryAttempt:
 
 @dataclass(frozen=True, slots=True)
 class NewDelivery:
-    """One event for one endpoint. `body`: the exact body to post; `trace`: of the event, if it has one."""
+    """One event for one endpoint. `body`: the exact body to post; `trace`: of the event."""
 
     endpoint_id: str
     event_id: str

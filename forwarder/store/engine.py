@@ -12,7 +12,7 @@ import os
 import sqlite3
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -82,7 +82,6 @@ class _Writers(asyncio.Lock):
 
 
 _writers: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, Path], _Writers] = WeakValueDictionary()
-"""The queues in which somebody is, of all engines of this process."""
 
 
 class SqliteEngine(AsyncEngine):
@@ -133,13 +132,13 @@ def open_engine(
     if scheme in {"postgresql", "postgres", "postgresql+asyncpg"}:
         return _open_postgresql(database_url, pool_size, command_seconds, application_name)
     if scheme in {"sqlite", "sqlite+aiosqlite"}:
-        try:
+        database = None
+        with suppress(ArgumentError):
             database = make_url(database_url).database
-        except ArgumentError:
-            database = None
         if not database or database == ":memory:":
-            example = "sqlite:///relative/path or sqlite:////absolute/path"
-            raise UnusableDatabase(f"A SQLite URL must name a file: {example}.")
+            raise UnusableDatabase(
+                "A SQLite URL must name a file: sqlite:///relative/path or sqlite:////absolute/path."
+            )
         return _open_sqlite(Path(database))
     begins = f"begins with {scheme}://" if separator else "begins with no scheme"
     raise UnusableDatabase(f"A database URL must begin with postgresql:// or sqlite:///; this one {begins}.")

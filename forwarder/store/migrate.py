@@ -76,7 +76,7 @@ async def is_current(engine: AsyncEngine) -> bool:
 
 
 async def applied_revisions(engine: AsyncEngine) -> list[str]:
-    """The revisions applied to the database. Raises `StoreUnavailable`."""
+    """Raises `StoreUnavailable`."""
     async with Database(engine).transaction() as connection:
         return sorted(await connection.run_sync(_applied))
 

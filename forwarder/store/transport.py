@@ -1,5 +1,4 @@
-"""The connection settings in a PostgreSQL URL: hosts, encryption, certificate files. libpq's parameters, interpreted as by asyncpg;
-does not connect."""
+"""The connection settings in a PostgreSQL URL: hosts, encryption, certificate files; libpq's, interpreted as by asyncpg."""
 
 import ssl
 from collections.abc import Mapping

@@ -19,7 +19,14 @@ from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
 from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_among, key_batch, of_each
 from forwarder.store.database import Database
-from forwarder.store.lists.port import LONGEST_LAG, AskedFor, StoredSubmission, SubmissionQuery, SubmissionSummary
+from forwarder.store.lists.port import (
+    LONGEST_LAG,
+    WAITING,
+    AskedFor,
+    StoredSubmission,
+    SubmissionQuery,
+    SubmissionSummary,
+)
 from forwarder.store.lists.reader import Reader
 from forwarder.store.sql import ONE, DialectName, columns_of, distinct
 from forwarder.store.submissions.duplicates import original_of, originals_of_batch, replaced_by
@@ -136,8 +143,7 @@ class Overview:
         return (found, rest) if len(found) <= limit else (found[:limit], found[limit - 1].id)
 
     async def _first_ingested(self, moment: datetime) -> int:
-        """The id of the first row ingested at `moment` or later, or one above all. By bisection: no index on the time slows
-        ingests."""
+        """The id of the first row ingested at `moment` or later, or one above all. By bisection, without an index on the time."""
         edges = sa.select(sa.func.min(_row.id).label("first"), sa.func.max(_row.id).label("last"))
         (edge,) = await self._database.read(edges)
         low, high = edge.first or 0, (edge.last or 0) + 1
@@ -209,9 +215,6 @@ def _summary(row: sa.Row[Any]) -> SubmissionSummary:
 
 _before = sa.bindparam("before", type_=_row.id.type)
 _max_rows = sa.bindparam("max_rows", type_=sa.Integer)
-_WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
-"""The statuses that few submissions have."""
-
 MIN_DIGITS: Final = 6
 Lead = Literal["pms", "property", "status", "id"]
 """The key by which candidates are found. `id`: every row is one."""
@@ -224,7 +227,7 @@ def lead_of(wanted: SubmissionQuery) -> Lead:
         return "pms"
     if wanted.property_id is not None:
         return "property"
-    few = _statuses(wanted) <= _WAITING or len(wanted.accounts) * len(wanted.statuses) <= 64  # noqa: PLR2004
+    few = _statuses(wanted) <= WAITING or len(wanted.accounts) * len(wanted.statuses) <= 64  # noqa: PLR2004
     return "status" if few or wanted.transaction_keys is not None else "id"
 
 

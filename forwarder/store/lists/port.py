@@ -70,7 +70,6 @@ class Days:
 
     @property
     def length(self) -> float:
-        """The number of days, minus one."""
         return inf if self.first is None or self.last is None else (self.last - self.first).days
 
 
@@ -90,8 +89,7 @@ DEFAULT_FILTERS: Final = Filters()
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`records` as JSON texts, in the order requested. `current`: the cursor at which the page starts; `previous`, `next`: None if
-    none."""
+    """`records` as JSON texts, in the order requested. `current`: the cursor at which the page starts."""
 
     records: Sequence[str]
     current: int
@@ -241,7 +239,7 @@ def neighbours(
 Filter = Literal["property", "status", "arrival", "departure", "updated", "listed"]
 """`listed`: the default statuses of a list, which a separate index serves as one run. `status`: any others."""
 
-_WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
+WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
 """The statuses with work left, which few reservations have."""
 
 
@@ -271,7 +269,7 @@ def shape_of(filters: Filters, order: Order) -> ListShape:
     # Lower probably selects fewer rows. A fixed order rather than statistics, which might change from one page to the next.
     ranks: dict[Filter, tuple[float, float]] = {
         "property": (0, 0),
-        "status": (1 if filters.statuses <= _WAITING else 5, 0),
+        "status": (1 if filters.statuses <= WAITING else 5, 0),
         "arrival": (2 if filters.arrival.length < inf else 4, filters.arrival.length),
         "departure": (2 if filters.departure.length < inf else 4, filters.departure.length),
         "updated": (3, 0),

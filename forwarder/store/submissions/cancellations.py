@@ -96,7 +96,7 @@ def unpark() -> sa.Executable:
 
 
 def _reservation_id(request_id: sa.ColumnElement[str]) -> sa.ColumnElement[int | None]:
-    """The id of the row, or NULL. As a value it is looked up for each row; as a condition it would become a join."""
+    """The row's id, or NULL. As a value it is looked up for each row; as a condition it would become a join."""
     return sa.select(_row.id).where(_row.request_id == request_id).scalar_subquery()
 
 
@@ -104,5 +104,5 @@ forget_parked = sa.delete(parked_cancellations).where(_reservation_id(_parked.re
 
 
 def cancelled_unsent(possibly_sent: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Whether a released row was surely not sent, and must not be sent any more."""
+    """Whether a released row must not be sent any more."""
     return sa.and_(CANCEL_REQUESTED, _row.status == PENDING, ~possibly_sent)

@@ -60,14 +60,9 @@ async def settle_repeats(
     repeats, named = _decide(rows, arrived, found, cancelled), in_batch(_row.id)
     if repeats.duplicates:
         await connection.execute(sa.delete(reservations).where(named), {BATCH: key_batch("id", repeats.duplicates)})
+    shared = ("request_id", "account_id", "accepted_at", "fingerprint")
     kept = [
-        {
-            "request_id": each.submission.request_id,
-            "account_id": each.submission.account_id,
-            "duplicate_of": each.duplicate_of,
-            "accepted_at": each.submission.accepted_at,
-            "fingerprint": each.submission.fingerprint,
-        }
+        {"duplicate_of": each.duplicate_of, **{name: getattr(each.submission, name) for name in shared}}
         for row_id, each in repeats.duplicates.items()
         if row_id not in repeats.known
     ]

@@ -37,9 +37,8 @@ NEWEST_APPENDED: Final = select(_row.log_timestamp_ms).where(_row.id == select(f
 
 
 class PutOff(NamedTuple):
-    """Of a row that is durably put off: its revision, its tries, and when it was recorded. Both only grow, whatever other workers'
-    clocks say; tries begin anew under a later revision. `takeovers`: if its worker no longer held it; with more, another one has
-    it."""
+    """Of a row that is durably put off: its revision and tries, which only grow, whatever clocks say (tries begin anew under a
+    later revision), and when it was recorded. `takeovers`: if its worker no longer held it; with more, another one has it."""
 
     revision: int
     tries: int
@@ -166,7 +165,7 @@ class LossDetection:
         await self._database.run(statement.on_conflict_do_nothing())
 
     def remember_lost(self, work_ids: Collection[int], now: datetime) -> None:
-        """`unclaimed` rows: `lacking` counts them among those put off until that is mended, since they may have been sent."""
+        """`unclaimed` rows, which may have been sent: `lacking` counts them among those put off until that is mended."""
         self._remember_put_off(dict.fromkeys(work_ids, PutOff(EVERY, EVERY, now)))
 
 
