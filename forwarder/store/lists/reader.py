@@ -46,7 +46,7 @@ _size: sa.ColumnElement[int] = sa.func.coalesce(octets(_row.record), octets(_row
 
 
 def _unless_recorded(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-    """Columns that are read only without a stored record, which contains them all."""
+    """Read only without a stored record, which contains them all."""
     return sa.case((_row.record.is_(None), column)).label(column.name)
 
 
@@ -85,9 +85,8 @@ def _by_request_ids() -> sa.Select[Any]:
 
 _BY_REQUEST_IDS: Final = _by_request_ids()
 SUBMISSION: Final = (*_ABOUT, _row.record, _unless_recorded(_row.request), _row.fingerprint)
-_BY_ID: Final = sa.select(*SUBMISSION).where(
-    _OF_ACCOUNT, _row.record_id == sa.bindparam("id", type_=_row.record_id.type)
-)
+_id = sa.bindparam("id", type_=_row.record_id.type)
+_BY_ID: Final = sa.select(*SUBMISSION).where(_OF_ACCOUNT, _row.record_id == _id)
 
 
 class Reader:
@@ -99,10 +98,8 @@ class Reader:
         self._by_id = self._database.lookup(_BY_ID)
         of_the_stay = _row.stay_key == sa.bindparam("stay_key", type_=_row.stay_key.type)
         indexed = (_row.stay_key.is_not(None), _row.status.in_(POSSIBLE_STATUSES))  # literally the index's condition
-        compared = columns_of(
-            reservations, "request_id status accepted_at cancel_requested_at cancel_problem request same_key"
-        )
-        similar = sa.select(*compared).where(_OF_ACCOUNT, of_the_stay, *indexed)
+        compared = "request_id status accepted_at cancel_requested_at cancel_problem request same_key"
+        similar = sa.select(*columns_of(reservations, compared)).where(_OF_ACCOUNT, of_the_stay, *indexed)
         self._similar = self._database.lookup(similar.limit(sa.literal_column(str(MAX_SIMILAR))))
         self._probe = self._database.lookup(sa.select(ONE).select_from(reservations).limit(ONE))
         self._pages: dict[tuple[ListShape, bool], Lookup] = {}
@@ -112,8 +109,7 @@ class Reader:
         return (await self.submissions(account_id, [request_id])).get(request_id)
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
-        """The known ones among these, as `submission` returns them, in one read. Records larger than their share of a MiB are
-        empty."""
+        """Those that are known, as `submission` returns them, in one read. Records larger than their share of a MiB are empty."""
         whole_up_to = MAX_PAGE_BYTES // len(request_ids) if len(request_ids) > 1 else _LARGEST_SIZE
         named = {"account_id": account_id, "whole_up_to": whole_up_to, BATCH: key_batch("request_id", request_ids)}
         return {row.asked_as: _stored(row) for row in await self._by_request_ids(named)}
@@ -140,11 +136,10 @@ class Reader:
     async def page(
         self, account_id: str, *, cursor: int, limit: int, filters: Filters = DEFAULT_FILTERS, order: Order = "asc"
     ) -> Page:
-        """The page of `limit` records that starts at `cursor` (1 for the first page), among those that `filters` select. It
-        ends early, with `next` set, before it would exceed a MiB; the first record is always on it.
-
-        Following `next` shows each record that matched from the first page to the last exactly once, even if records are added or
-        changed meanwhile. A record that starts to match behind the reader is not shown, because its status changes."""
+        """The page of `limit` records that starts at `cursor` (1 for the first page), among those that `filters` select. It ends
+        early, with `next` set, before it would exceed a MiB; the first record is always on it. Following `next` shows each record
+        that matched from the first page to the last exactly once, even if records are added or changed meanwhile. A record that
+        starts to match behind the reader is not shown, because its status changes."""
         # Rows that may make the page too large come without their large values. Few pages have any: these are read again, and
         # no more of them than fit, with the next one, as others may no longer match.
         shape, whole_up_to, is_first = shape_of(filters, order), MAX_PAGE_BYTES // limit, cursor == FIRST

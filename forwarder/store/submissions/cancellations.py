@@ -10,7 +10,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from forwarder.store.batches import batch_of, in_batch, same_key
-from forwarder.store.sql import ZERO, DialectName, Moment, columns_of, insert_into, literal
+from forwarder.store.sql import ZERO, DialectName, Moment, insert_into, literal
 from forwarder.store.tables import CANCELLED, CONFIRMED, PENDING, parked_cancellations, reservations
 
 _row = reservations.c
@@ -44,15 +44,14 @@ def not_noted() -> sa.Select[Any]:
 @cache
 def note() -> sa.Executable:
     """Notes a batch of cancellations on their rows, where none is noted yet or one failed with the revision named here."""
-    own = "request_id account_id revision cancel_requested_at cancel_reason deadline_at trace"
-    batch = batch_of(*columns_of(reservations, own))
+    batch = batch_of(*_parked, _row.revision, _row.deadline_at)
     unsent = sa.and_(_row.status == PENDING, _row.leased_by.is_(None), ~_row.possibly_sent)
     # Of an outcome that was restored before its cancellation: this is the one that failed, or an earlier one.
     stays_failed = sa.and_(_row.cancel_problem.is_not(None), _row.revision != batch.c.revision)
     confirmed = sa.and_(_row.status == CONFIRMED, ~stays_failed)
     values = {
-        "cancel_requested_at": batch.c.cancel_requested_at,
-        "cancel_reason": batch.c.cancel_reason,
+        "cancel_requested_at": batch.c.requested_at,
+        "cancel_reason": batch.c.reason,
         "cancel_problem": sa.case((stays_failed, _row.cancel_problem)),
         "due_at": sa.case((sa.or_(unsent, confirmed), _now), else_=_row.due_at),
         "deadline_at": sa.case((unsent, _now), (confirmed, batch.c.deadline_at), else_=_row.deadline_at),

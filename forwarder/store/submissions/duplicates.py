@@ -80,8 +80,8 @@ async def settle_repeats(
             "request_id": (duplicate := repeats.duplicates[row.id]).duplicate_of,
             "account_id": duplicate.submission.account_id,
             "revision": 0,
-            "cancel_requested_at": iso(row.cancel_requested_at),
-            "cancel_reason": row.cancel_reason,
+            "requested_at": iso(row.cancel_requested_at),
+            "reason": row.cancel_reason,
             "deadline_at": iso(arrived[duplicate.submission.request_id].deadline_at),
         }
         for row in cancelled.values()

@@ -195,11 +195,9 @@ class SubmissionIntake(Leases):
                     "request_id": renamed.get(request.request_id, request.request_id),
                     "account_id": request.account_id,
                     "revision": request.revision,
-                    "cancel_requested_at": iso(request.requested_at),
-                    "cancel_reason": request.reason,
-                    "deadline_at": iso(arrival.deadline_at),
                     "requested_at": iso(request.requested_at),
                     "reason": request.reason,
+                    "deadline_at": iso(arrival.deadline_at),
                     "trace": request.trace,
                 }
                 for arrival in arrivals

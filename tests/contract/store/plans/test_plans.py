@@ -182,7 +182,7 @@ async def test_the_submissions_of_a_bulk_are_found_by_request_id(full_url: str) 
 
 async def test_cancellations_find_their_rows_by_request_id(full: AsyncEngine) -> None:
     names = [{"request_id": f"rsv_{number}", "account_id": "acc1"} for number in range(1, 500, 50)]
-    asked = [each | {"revision": 0, "cancel_requested_at": NOW, "deadline_at": NOW} for each in names]
+    asked = [each | {"revision": 0, "requested_at": NOW, "deadline_at": NOW} for each in names]
     steps = await plan(full, cancellations.note(), {BATCH: as_batch(asked), "now": NOW})
     assert "reservations_request_id" in steps
     assert not reads_every_row(steps)
