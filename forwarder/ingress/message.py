@@ -110,12 +110,13 @@ class Terms(NamedTuple):
 
 
 _TERM_FIELDS: Final = frozenset({b"idempotency-key", b"forward-deadline", TRACEPARENT.encode()})
+_NO_TERMS: Final = Terms(None, None, None)
 
 
 def read_terms(request: HttpRequest) -> Terms | Problem:
     """The terms of `request`."""
     if _TERM_FIELDS.isdisjoint(request.fields):
-        return Terms(None, None, None)
+        return _NO_TERMS
     header = request.headers.get("idempotency-key")
     key = None if header is None else read_idempotency_key(header)
     if isinstance(key, Problem):

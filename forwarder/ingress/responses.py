@@ -63,8 +63,9 @@ class Losses:
             known = self._known[account.id] = account, self._preview().losses(connection_to(account))
         card = getattr(request, "card_details", None)
         losses = [loss for loss in known[1] if card is not None or not loss.field.startswith(_CARD)]
-        lost: list[CallerWarning] = []
-        fields = given(request) if losses else {}  # hardly ever: that serializes the request
+        if not losses:  # nearly always; else the request has to be serialized
+            return tuple(found)
+        lost, fields = list[CallerWarning](), given(request)
         for loss in losses:
             value: Any = fields
             for part in loss.field.split("."):

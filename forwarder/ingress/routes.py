@@ -37,6 +37,7 @@ from forwarder.tenancy.access import Caller, forbidden, rate_limited, with_allow
 from forwarder.tenancy.port import Scope, TenancyUnavailable
 from forwarder.topics.outcomes import ConflictingBody, DuplicateOf, OutcomeEvent
 
+_USUAL = frozenset({Status.PENDING, Status.CONFIRMED})
 _log = structlog.get_logger()
 
 
@@ -179,7 +180,7 @@ class SubmitEndpoint:
     ) -> Response:
         DEFERRED.count(submissions(self._operation, "accepted"))
         odd = receipt.duplicate or receipt.replayed or receipt.similar_to or submission.warnings
-        if odd or receipt.status not in {Status.PENDING, Status.CONFIRMED} or tells_usual(receipt.request_id):
+        if odd or receipt.status not in _USUAL or tells_usual(receipt.request_id):
             self._log.info(
                 "submission.accepted",
                 request_id=receipt.request_id,

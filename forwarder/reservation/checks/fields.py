@@ -64,6 +64,10 @@ CHECKS: Final = (PAST_ARRIVAL, GUEST_COUNTS, CLOCK_TIMES, GUEST_NAME, CARD_LIKE_
 """The names of the checks that an account can skip."""
 
 
+# A guest who arrives after midnight books for the day before; the last time zone with today's date is 12 hours behind UTC.
+_LATEST: Final = timedelta(days=1, hours=12)
+
+
 class Plausibility(NamedTuple):
     """The checks of one request. `earliest_arrival`: None if any day is accepted. `skipped`: the checks that its account skips."""
 
@@ -113,9 +117,7 @@ class Plausibility(NamedTuple):
 
 def plausibility(now: datetime, skipped: Collection[str] = ()) -> Plausibility:
     """The checks of a request that arrives at `now`, in UTC."""
-    # A guest who arrives after midnight books for the day before; the last time zone with today's date is 12 hours behind UTC.
-    earliest = None if PAST_ARRIVAL in skipped else (now - timedelta(days=1, hours=12)).date()
-    return Plausibility(earliest, skipped)
+    return Plausibility(None if PAST_ARRIVAL in skipped else (now - _LATEST).date(), skipped)
 
 
 _DAY: Final = 24
@@ -294,8 +296,9 @@ def _date_faults(arrival: date, departure: date) -> list[Fault]:
 
 
 def _currency_faults(currency: str | None) -> list[Fault]:
-    known = currency is None or currency in CURRENCY_DECIMALS
-    return [] if known else [Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code, such as EUR")]
+    if currency is None or currency in CURRENCY_DECIMALS:
+        return []
+    return [Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code, such as EUR")]
 
 
 _SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(CURRENCY_DECIMALS.values())}
