@@ -229,8 +229,7 @@ COMMANDS = commands(erase=erase)
 
 # --- how long data is kept -------------------------------------------------------------------------------------------------
 
-MIN_DAYS: Final = 30
-"""Submissions that finished less than this many days ago are kept: callers, webhooks and consumers still query them."""
+MIN_DAYS: Final = 30  # submissions that finished later are kept: callers, webhooks and consumers still query them
 
 
 @dataclass(frozen=True, slots=True)

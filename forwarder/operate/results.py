@@ -229,7 +229,6 @@ class Api:
         return members
 
 
-_PAUSE_SECONDS: Final = 1.0
 _OVERLAP: Final = timedelta(minutes=10)
 """How far each poll reaches back before the previous one: clocks differ, and a change becomes visible shortly after its time."""
 
@@ -258,7 +257,7 @@ class Changes:
         self._known = {record["requestId"]: record["updatedAt"] for record in ended} | self._known
         yield events
         while True:
-            await self.clock.sleep(_PAUSE_SECONDS)
+            await self.clock.sleep(1.0)
             earliest, began = began - _OVERLAP, self.clock.now()
             found = await self._look(earliest)
             news = [each for each in found if self._known.get(each[1]["requestId"]) != each[1]["updatedAt"]]
@@ -309,7 +308,7 @@ class Changes:
                 return await asyncio.to_thread(self.api.get, path, account, query)
             except ApiUnavailable as outage:
                 note(f"{outage}; trying again")
-                await self.clock.sleep(_PAUSE_SECONDS)
+                await self.clock.sleep(1.0)
             except Failed as refused:
                 raise Failed(f"the API refuses to list {account}: {refused}") from None
 

@@ -18,11 +18,9 @@ from forwarder.reservation.checks.card_numbers import find, mask, may_hold
 from forwarder.store.database import SqlTexts, StoredText
 from forwarder.topics.port import ConsumedMessage, read_to_end
 
-MAX_HITS_LISTED: Final = 1_000
-"""Per place. Further hits are only counted."""
+MAX_HITS_LISTED: Final = 1_000  # per place; further hits are only counted
 
-Look = Callable[[str], Collection[str]]
-"""Finds kinds of sensitive data in a text."""
+Look = Callable[[str], Collection[str]]  # finds kinds of sensitive data in a text
 
 
 class Hit(NamedTuple):
@@ -163,10 +161,9 @@ async def scan(
         *([Table(hits, ("place", "part", "key", "what"))] if hits else []),
         f"{size:,} bytes scanned, hits: {count:,}.",
     ]
-    note = f"Interrupted. Not looked through to the end: {', '.join(left)}. --only takes one at a time."
     totals = {"texts": texts, "bytes": size, "hits": count, "complete": not left}
-    notes = [note] if left and not as_json else []
-    Shown({**totals, "scanned": rows, "found": hits}, text, notes).show(as_json=as_json)
+    notes = [f"Interrupted. Not looked through to the end: {', '.join(left)}. --only takes one at a time."]
+    Shown({**totals, "scanned": rows, "found": hits}, text, notes if left and not as_json else ()).show(as_json=as_json)
     if count or left:
         raise Exit(1 if count else 130)
 

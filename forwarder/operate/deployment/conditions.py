@@ -23,8 +23,7 @@ from forwarder.tenancy.sealing import SecretState
 if TYPE_CHECKING:
     from forwarder.operate.deployment.status import DeploymentStatus
 
-LATE: Final = timedelta(minutes=1)
-"""Lag, or a due and untouched row, older than this is reported."""
+LATE: Final = timedelta(minutes=1)  # lag, or a due and untouched row, older than this is reported
 _EVERYTHING: Final = "up"  # the role of a process with all stages
 _MAX_ACCOUNTS_NAMED: Final = 5
 
@@ -256,8 +255,7 @@ def _accounts(status: "DeploymentStatus") -> _Seen:
             yield "BreakerOpen", {**values, **told}
         if each.state is not AccountState.ACTIVE:
             if work.pending:
-                paused = each.state is AccountState.PAUSED
-                yield "AccountPaused" if paused else "UnknownAccount", values
+                yield "AccountPaused" if each.state is AccountState.PAUSED else "UnknownAccount", values
             continue
         tried = sum(count for reason, count in waiting.reasons.items() if reason is not None)
         retrying = not alone and most is not None and work.pending > 0 and 2 * tried >= waiting.sampled

@@ -51,18 +51,12 @@ class Checked:
     settings: Settings
     log: Log
     engine: Engine
+    overview: Overview
     tenancy: TenancyAdmin
     clock: Clock
 
     async def revisions(self) -> tuple[Sequence[str], bool]:
         return await applied_revisions(self.engine), await is_current(self.engine)
-
-    async def database_time(self) -> datetime:
-        return await Overview(self.engine).time()
-
-    async def database_settings(self) -> tuple[Mapping[str, str], int]:
-        """The database's settings, and how many standbys take part in each commit."""
-        return await Overview(self.engine).server_settings()
 
     async def admit(self) -> str | None:
         """This process's secrets. Raises `UnknownSecret` for one that is not this deployment's."""
@@ -147,12 +141,12 @@ async def _tables(parts: Checked) -> Sequence[Step]:
     says = f"tables at {', '.join(revisions) or 'nothing'}"
     if not current:
         return [Step("store", "failed", says, "forwarder migrate")]
-    settings, standbys = await parts.database_settings()
+    settings, standbys = await parts.overview.server_settings()
     return [Step("store", "ok", says), *_steps("database", Facts(settings, standbys=standbys))]
 
 
 async def _time(parts: Checked) -> Sequence[Step]:
-    apart = abs(await parts.database_time() - parts.clock.now())
+    apart = abs(await parts.overview.time() - parts.clock.now())
     says = f"{apart.total_seconds():.1f} s apart from the database's"
     if apart <= timedelta(seconds=2):
         return [Step("clock", "ok", says)]
@@ -221,7 +215,8 @@ async def _simulator(url: str | None) -> Step:
 async def open_doctor(settings: Settings) -> AsyncIterator[Checked]:
     """Opens the deployment of `settings`. Raises `Failed` as `require_data`."""
     async with open_status(settings) as opened:
-        yield Checked(settings, opened.log, opened.engine, TenancyAdmin(opened.engine), opened.clock)
+        engine = opened.engine
+        yield Checked(settings, opened.log, engine, Overview(engine), TenancyAdmin(engine), opened.clock)
 
 
 async def doctor() -> Shown:

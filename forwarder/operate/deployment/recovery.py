@@ -157,8 +157,7 @@ class Recovery:
             replayed += len(await self.store.replays_not_made(undecided))
             replayed += sum(each.revision == revisions[each.request_id] for each in failed_since)
         pending = await self.recorder.count_due(now=_ENDLESS)
-        possibly_sent = max(pending + counts["undecided"] - in_store, 0) + replayed
-        return _counted(since, counts, behind, possibly_sent, replayed)
+        return _counted(since, counts, behind, max(pending + counts["undecided"] - in_store, 0) + replayed, replayed)
 
     async def _require_no_leases(self) -> None:
         """Waits for one lease, because live workers renew theirs, and those that only the snapshot remembers do not."""
@@ -212,8 +211,7 @@ class Recovery:
         for requests in in_batches(copy.cancellations()):
             await self._cancel(requests)
         await self._hold_pending()
-        possibly_sent = len(await recorder.leased_ids(self._worker_id))
-        return _counted(since, counts, behind, possibly_sent, replayed)
+        return _counted(since, counts, behind, len(await recorder.leased_ids(self._worker_id)), replayed)
 
     async def _recognise(self, some: Iterable[Submitted]) -> None:
         """From now on later submissions are compared with those of `some` that have an outcome."""

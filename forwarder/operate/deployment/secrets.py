@@ -99,18 +99,14 @@ class SealedCardKeys:
         return {"cards": await self.keys.counts()}
 
     async def reseal(self, keyring: sealing.Keyring) -> Mapping[str, sealing.Resealed]:
+        def rewrap(old: CardKey, text: str | None, purpose: str) -> sealing.WrappedKey | None:
+            wrapped, why = text and sealing.WrappedKey(old.secret_id, text), f"{purpose} {old.request_id}"
+            return keyring.wrap(keyring.unwrap(wrapped, why), why) if wrapped else None
+
         moved = failed = 0
         for old in await self.keys.of_other_secrets(keyring.active.id):
             try:
-                number, code = (
-                    None
-                    if text is None
-                    else keyring.wrap(keyring.unwrap(sealing.WrappedKey(old.secret_id, text), why), why)
-                    for text, why in (
-                        (old.number_key, f"{NUMBER_PURPOSE} {old.request_id}"),
-                        (old.code_key, f"{CODE_PURPOSE} {old.request_id}"),
-                    )
-                )
+                number, code = rewrap(old, old.number_key, NUMBER_PURPOSE), rewrap(old, old.code_key, CODE_PURPOSE)
             except CannotOpen:
                 failed += 1
                 continue

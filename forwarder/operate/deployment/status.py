@@ -151,10 +151,8 @@ class StatusReader:
         write_fault = None
         try:
             await register.try_write()
-        except NotPermitted:
-            pass  # this user may not try
         except StoreUnavailable as error:
-            write_fault = str(error)
+            write_fault = None if isinstance(error, NotPermitted) else str(error)  # this user may not try
         return StoreStatus(
             revisions,
             HEAD,
@@ -193,8 +191,7 @@ async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
 
 async def valid_sealing_keys(engine: Engine, now: datetime) -> Sequence[str]:
     """The ids of the keys that cards can be sealed to now."""
-    keys = await load_sealing_keys(engine, now=now)
-    return [key.key_id for key in keys if key.not_before <= now < key.not_after]
+    return [key.key_id for key in await load_sealing_keys(engine, now=now) if key.not_before <= now < key.not_after]
 
 
 async def _within(seconds: float, reading: Coroutine[Any, Any, T]) -> tuple[T | None, str | None]:
@@ -332,10 +329,8 @@ def status_json(found: DeploymentStatus) -> dict[str, Any]:
     store_json: dict[str, Any] = {"fault": found.store_fault}
     if store is not None:
         process = "role version revision host startedAt seenAt failing"
-        account = (
-            "id=account_id state=state pending=work.pending oldestPendingAt=work.oldest_pending_at "
-            "due=work.due inDoubt=work.in_doubt nextTryAt=waiting.due_at"
-        )
+        account = "id=account_id state=state pending=work.pending oldestPendingAt=work.oldest_pending_at"
+        account += " due=work.due inDoubt=work.in_doubt nextTryAt=waiting.due_at"
         store_json = {
             **picked(store, "revisions wantedRevision current sizeBytes=work.size_bytes"),
             "processes": [picked(each, process) for each in store.processes],

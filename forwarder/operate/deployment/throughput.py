@@ -19,8 +19,7 @@ from forwarder.store.submissions.port import ThrottleState
 from forwarder.topics.codec import header, is_outcome
 from forwarder.topics.port import Log, TopicAdmin, Topics, moment_of, read_to_end
 
-MINUTES: Final = 30
-"""How far back `Flow` looks."""
+MINUTES: Final = 30  # how far back `Flow` looks
 _SAMPLE: Final = 2_000
 
 
@@ -59,10 +58,6 @@ class FlowNow:
     outcomes: Mapping[str, AccountOutcomes]
     outcomes_since: datetime
 
-    @property
-    def kinds(self) -> Counter[str]:
-        return sum((each.kinds for each in self.outcomes.values()), Counter[str]())
-
 
 class Flow:
     """Reads the throughput; reads past minutes once. Raises `LogUnavailable`."""
@@ -79,8 +74,7 @@ class Flow:
                 *(self._topic(admin, each, there=each in known) for each in topics.all())
             )
         # As far back as some 2,000 results reach at the rate of the last minute.
-        reach = timedelta(minutes=_SAMPLE / max(results.last_minute, 1))
-        since = self._clock.now() - min(reach, timedelta(minutes=15))
+        since = self._clock.now() - timedelta(minutes=min(_SAMPLE / max(results.last_minute, 1), 15))
         outcomes = await self._outcomes(since) if topics.results in known else {}
         return FlowNow(accepted, results, dead, outcomes, since)
 

@@ -19,8 +19,7 @@ from forwarder.reservation.submission import Submission
 from forwarder.topics.codec import decode_cancellation, decode_submission
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics, headers_as_text, headers_from_text, read_to_end
 
-BATCH: Final = 200
-"""How many of them to handle at a time."""
+BATCH: Final = 200  # how many of them to handle at a time
 _T = TypeVar("_T")
 _MESSAGE: Final = "partition, place, timestamp_ms, key, value, headers"
 _SCHEMA: Final = f"""
@@ -101,8 +100,7 @@ class TopicCopy:
         for partition, end in self._all(ingested):
             ends[partition] = max(ends.get(partition, 0), end)
         for (partition,) in self._all("SELECT DISTINCT partition FROM requests"):
-            rest = (partition, ends.get(partition, 0))
-            self._all("DELETE FROM requests WHERE partition = ? AND place >= ?", rest)
+            self._all("DELETE FROM requests WHERE partition = ? AND place >= ?", (partition, ends.get(partition, 0)))
         last = 0
         kept = f"SELECT {_MESSAGE}, rowid FROM requests WHERE NOT cancels AND rowid > ? ORDER BY rowid LIMIT {BATCH}"
         while rows := self._all(kept, (last,)):

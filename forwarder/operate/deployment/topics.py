@@ -53,8 +53,7 @@ async def browse(
     """The first `limit` messages of `topic` that were appended at `since` or later, without the first `skip`, in one partition if
     given, the earliest first; and whether no matching message in between is missing. Reads at most some thousand messages, spread
     over the partitions. Raises `LogUnavailable`."""
-    found: list[SeenMessage] = []  # redacted at once: a message may have a megabyte
-    read, whole = 0, True
+    found, read, whole = list[SeenMessage](), 0, True  # redacted at once: a message may have a megabyte
     async with aclosing(read_to_end(log, topic, since=since)) as batches:
         async for batch in batches:
             read += len(batch)

@@ -197,8 +197,7 @@ def value_of(letter: Letter, message: Message) -> dict[str, Any] | None:
         value = dict(decode_data(message))
     except Undecodable:
         return None
-    reservation = value.get("reservation")
-    for holder, name in ((reservation, "cardDetails"), (value, "card")):
+    for holder, name in ((value.get("reservation"), "cardDetails"), (value, "card")):
         if isinstance(holder, dict) and holder.get(name) is not None:
             holder[name] = "gone"
     return value

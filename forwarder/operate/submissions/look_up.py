@@ -23,8 +23,7 @@ from forwarder.store.lists.port import AskedFor
 from forwarder.store.submissions.repairs import Repairs
 from forwarder.tenancy.port import Account, CannotOpen
 
-MAX_SECONDS: Final = 90.0
-"""How long an operator waits for a PMS."""
+MAX_SECONDS: Final = 90.0  # how long an operator waits for a PMS
 
 
 class NotReached(Exception):

@@ -126,10 +126,8 @@ def status_after(request_id: str, status: Status, following: str) -> Shown:
 def row(summary: SubmissionSummary) -> dict[str, Any]:
     """A submission in a list."""
     dead_letter = f"{summary.request_id}.{summary.revision}" if summary.status is Status.FAILED else None
-    about = (
-        "id=record_id requestId workspace=workspace_id account=account_id status propertyId arrival departure attempts "
-        "acceptedAt dueAt deadlineAt reason problem=problem_code pmsReservationId apiKeyId"
-    )
+    about = "id=record_id requestId workspace=workspace_id account=account_id status propertyId arrival departure"
+    about += " attempts acceptedAt dueAt deadlineAt reason problem=problem_code pmsReservationId apiKeyId"
     return picked(summary, about) | {"deadLetter": dead_letter}
 
 
@@ -203,8 +201,8 @@ async def history_of(request_id: str, overview: Overview, deliveries: Deliveries
     """Of the submission with that request id, or the one that it duplicates; None if it was not ingested."""
     if (found := await overview.find(request_id)) is None:
         return None
-    unpublished = await overview.unpublished(found[0].id)
-    return History(*found, unpublished, await deliveries.about(found[0].request_id))
+    summary = found[0]
+    return History(*found, await overview.unpublished(summary.id), await deliveries.about(summary.request_id))
 
 
 # --- the commands ---

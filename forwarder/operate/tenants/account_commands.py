@@ -25,10 +25,6 @@ from forwarder.store.deployment import BacklogReader
 from forwarder.store.lists.port import AccountWork
 from forwarder.tenancy.port import SIMILAR, Account
 
-_FIELDS = (
-    "id workspace=workspace_id kind baseUrl concurrency ratePerSecond deadlineSeconds duplicateWindowSeconds settlesSeconds "
-    "similar paused options skippedChecks"
-)
 _Id = Annotated[str, Argument(metavar="ID", help="The account's identifier.")]
 _CONCURRENCY = Option(min=1, max=10_000)
 _RATE = Option(metavar="N")
@@ -233,8 +229,10 @@ async def _set_paused(backend: Backend, account_id: str, *, paused: bool) -> Sho
 
 
 def _row(account: Account) -> dict[str, Any]:
+    about = "id workspace=workspace_id kind baseUrl concurrency ratePerSecond deadlineSeconds duplicateWindowSeconds"
+    about += " settlesSeconds similar paused options skippedChecks"
     own = {"ownAuthorities": account.authorities, "clientCertificate": account.client_certificate}
-    return picked(account, _FIELDS) | {name: each is not None for name, each in own.items()}
+    return picked(account, about) | {name: each is not None for name, each in own.items()}
 
 
 COMMANDS = commands(add=add, set=change, list=list_accounts, show=show, probe=probe, pause=pause, resume=resume)

@@ -32,8 +32,7 @@ from forwarder.tenancy.port import SIMILAR, Account, CannotOpen, NotKnown, Seale
 from forwarder.tenancy.sealing import of_client_key, of_credential, with_credential
 from forwarder.tenancy.sql.admin import TenancyAdmin
 
-PUBLISHED: Final = "published"
-"""In place of a rate: the published limit of the account's kind of PMS."""
+PUBLISHED: Final = "published"  # in place of a rate: the published limit of the account's kind of PMS
 
 
 class BadTerm(ValueError):

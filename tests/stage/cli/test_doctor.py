@@ -96,8 +96,7 @@ def parts(broker: Broker | None = None, *, simulator: str | None = None, **chang
         "settings": settings,
         "log": broker or Broker(),
         "revisions": _answer((["0001"], True)),
-        "database_time": _answer(NOW),
-        "database_settings": _answer(({"fsync": "on", "full_page_writes": "on"}, 1)),
+        "overview": _database(),
         "admit": _answer("abc"),
         "certificates": dict[str, Path],
         "sealing_keys": _answer(["key-1"]),
@@ -109,6 +108,10 @@ def parts(broker: Broker | None = None, *, simulator: str | None = None, **chang
         "clock": ManualClock(NOW),
     }
     return cast("Checked", SimpleNamespace(**(sound | changes)))
+
+
+def _database(time: Any = NOW, settings: Any = ({"fsync": "on", "full_page_writes": "on"}, 1)) -> Any:
+    return SimpleNamespace(time=_answer(time), server_settings=_answer(settings))
 
 
 def _key() -> KnownKey:
@@ -145,10 +148,10 @@ async def test_where_all_is_well_every_step_says_so() -> None:
 
 
 async def test_what_the_guarantees_assume_of_the_database_is_checked() -> None:
-    (off,) = await found(database_settings=_answer(({"fsync": "off", "full_page_writes": "on"}, 1)))
+    (off,) = await found(overview=_database(settings=({"fsync": "off", "full_page_writes": "on"}, 1)))
     assert (off.verdict, off.mend) == ("failed", "set fsync = on in postgresql.conf, and restart PostgreSQL")
     assert "fsync is off" in off.says
-    steps = await examine(parts(database_settings=_answer(({"fsync": "on"}, 0))))
+    steps = await examine(parts(overview=_database(settings=({"fsync": "on"}, 0))))
     (standby,) = [step for step in steps if step.name == "database"]
     assert standby.verdict == "ok"
     assert "no synchronous standby" in standby.says
@@ -188,8 +191,8 @@ async def test_what_is_wrong_with_the_log_is_told(broker: Broker, verdict: str, 
     [
         ({"revisions": _answer(([], False))}, "store", "failed", "forwarder migrate"),
         ({"revisions": _answer(StoreUnavailable("refused"))}, "store", "failed", "start it"),
-        ({"database_time": _answer(NOW + timedelta(seconds=5))}, "clock", "warning", "NTP"),
-        ({"database_time": _answer(NOW - timedelta(minutes=5))}, "clock", "failed", "NTP"),
+        ({"overview": _database(NOW + timedelta(seconds=5))}, "clock", "warning", "NTP"),
+        ({"overview": _database(NOW - timedelta(minutes=5))}, "clock", "failed", "NTP"),
         ({"admit": _answer(UnknownSecret("not of this deployment"))}, "secret", "failed", "secret status"),
         ({"sealing_keys": _answer([])}, "cards", "failed", "start a worker"),
         ({"tenancy": Callers()}, "callers", "warning", "workspace add"),
@@ -217,7 +220,7 @@ async def test_certificates_that_end_are_named_with_what_renews_them(tmp_path: P
         (ends - timedelta(days=13), "warning", "ends on"),
         (ends, "failed", "ended on"),
     ):
-        clock = {"clock": ManualClock(at), "database_time": _answer(at)}
+        clock = {"clock": ManualClock(at), "overview": _database(at)}
         steps = [each for each in await examine(parts(certificates=files, **clock)) if "certificate" in each.name]
         assert [(each.name, each.verdict) for each in steps] == [
             (f"certificate {issued}", verdict),
