@@ -5,6 +5,7 @@ several run, queries take the maximum over them, not the sum. Retention works at
 It skips rows that others have locked. The next sweep finishes the work of a killed process."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -62,12 +63,12 @@ class BacklogMetrics:
     clock: Clock
     groups: Mapping[str, Group]
     max_accounts: int
-    _next_work: float = float("-inf")
+    _next_work: float = -math.inf
     _shown: dict[str, tuple[float, datetime, Collection[SnapshotGauge]]] = field(default_factory=dict)
 
     async def read_backlog(self) -> None:
         """Reports the backlog in the store; then waits. Raises `StoreUnavailable`, `TenancyUnavailable`."""
-        self._clear_stale()
+        self.clear(older_than=120.0)
         started = self.clock.monotonic()
         if started >= self._next_work:
             work = await read_backlog(self.store, self.accounts, self.clock)
@@ -79,7 +80,7 @@ class BacklogMetrics:
 
     async def read_lag(self) -> None:
         """Reports the groups' lag; then waits. Raises `LogUnavailable`."""
-        self._clear_stale()
+        self.clear(older_than=120.0)
         lags = await read_lag(self.log, list(self.groups.values()), self.clock)
         named = {(name,): lag for name, lag in zip(self.groups, lags, strict=True)}
         kept = [(name, lag.kept) for name, lag in named.items() if lag.kept is not None]
@@ -91,23 +92,17 @@ class BacklogMetrics:
         self._show("lag", lags[0].at, numbers)
         await self.clock.sleep(LOOK_SECONDS)
 
-    def clear(self) -> None:
-        self._clear([*self._shown])
-
     def _show(self, what: str, at: datetime, numbers: Mapping[SnapshotGauge, Values]) -> None:
         for gauge, values in numbers.items():
             gauge.replace(values)
         self._shown[what] = self.clock.monotonic(), at, [*numbers]
-        self._clear_stale()
+        self.clear(older_than=120.0)
 
-    def _clear_stale(self) -> None:
-        """Clears metrics that could not be refreshed for long: a stale number looks as if all were well."""
-        oldest = self.clock.monotonic() - 120.0
-        self._clear([what for what, (read_at, _, _) in self._shown.items() if read_at < oldest])
-
-    def _clear(self, names: Iterable[str]) -> None:
-        for name in names:
-            for gauge in self._shown.pop(name)[2]:
+    def clear(self, *, older_than: float = -math.inf) -> None:
+        """Clears metrics that could not be refreshed for so many seconds: a stale number looks as if all were well."""
+        oldest = self.clock.monotonic() - older_than
+        for what in [what for what, (read_at, _, _) in self._shown.items() if read_at < oldest]:
+            for gauge in self._shown.pop(what)[2]:
                 gauge.replace({})
         metrics.STANDING_READ_AT.replace({(what,): at.timestamp() for what, (_, at, _) in self._shown.items()})
 

@@ -270,9 +270,8 @@ def _page(
 
 def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Response | Problem) -> None:
     """Logs changes, without floods of bad tokens, which are logged once."""
-    if request.method in {"GET", "HEAD"} or (
-        isinstance(key, Problem) and key.code == catalogue.TOO_MANY_BAD_TOKENS.code
-    ):
+    flood = isinstance(key, Problem) and key.code == catalogue.TOO_MANY_BAD_TOKENS.code
+    if flood or request.method in {"GET", "HEAD"}:
         return
     known = key if isinstance(key, ApiKey) else None
     # Only what has the form of one: a path may hold anything, a card number too.

@@ -122,10 +122,8 @@ class RecoveryCheck:
                 status = Status(str(data.get("status")))
             except ValueError:  # also `Undecodable`
                 continue
-            account_id, objects = (
-                data.get("integrationAccountId"),
-                (data.get("reservation"), data.get("cancellation") or {}),
-            )
+            account_id = data.get("integrationAccountId")
+            objects = data.get("reservation"), data.get("cancellation") or {}
             if not all(isinstance(each, dict) for each in objects):
                 continue
             if isinstance(account_id, str) and self.vouches(account_id, request_id):

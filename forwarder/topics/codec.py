@@ -213,7 +213,7 @@ class _SubmissionEnvelope(Struct, frozen=True, rename="camel"):
         return NaturalKey(self.natural_key, transaction, self.duplicate_window_seconds, self.keyed, same, stay)
 
 
-_ENVELOPE: Final = Decoder(_SubmissionEnvelope)  # made once, as it is slow to make
+_ENVELOPE: Final = Decoder(_SubmissionEnvelope)
 
 
 def is_cancellation(message: Message) -> bool:
@@ -324,16 +324,11 @@ def structured_event(message: Message) -> dict[str, Any]:
 
 def encode_cancellation(request: CancellationRequest) -> Message:
     """The message for `request`. Two requests to cancel the same revision get the same event id."""
-    requested_at = iso(request.requested_at)
-    value = {
-        "requestId": request.request_id,
-        "integrationAccountId": request.account_id,
-        "requestedAt": requested_at,
-        "reason": request.reason,
-        "revision": request.revision,
-    }
-    event_id = f"{request.request_id}.cancellation.{request.revision}"
-    headers = event_headers(event_id, CANCELLATION_REQUESTED.encode(), requested_at, request.request_id, request.trace)
+    request_id, requested_at = request.request_id, iso(request.requested_at)
+    value: dict[str, Any] = {"requestId": request_id, "integrationAccountId": request.account_id}
+    value |= {"requestedAt": requested_at, "reason": request.reason, "revision": request.revision}
+    event_id = f"{request_id}.cancellation.{request.revision}"
+    headers = event_headers(event_id, CANCELLATION_REQUESTED.encode(), requested_at, request_id, request.trace)
     return Message(request.key.encode(), to_json(value), headers, request.partition)
 
 
@@ -342,18 +337,11 @@ def decode_cancellation(message: Message) -> CancellationRequest:
     refuse_unstorable(message, "not a cancellation")
     try:
         body = _CANCELLATION.decode(message.value)
-        requested_at, key = instant(body.requested_at), message.key.decode()
+        ids = (body.request_id, body.integration_account_id, message.key.decode())
+        requested_at = instant(body.requested_at)
     except (ValueError, RecursionError) as error:
         raise Undecodable(f"not a cancellation: {type(error).__name__}") from error
-    return CancellationRequest(
-        request_id=body.request_id,
-        account_id=body.integration_account_id,
-        key=key,
-        requested_at=requested_at,
-        reason=body.reason,
-        revision=body.revision,
-        trace=trace_of(message.headers),
-    )
+    return CancellationRequest(*ids, requested_at, body.reason, body.revision, trace_of(message.headers))
 
 
 class _CancellationEnvelope(Struct, frozen=True, rename="camel"):

@@ -143,22 +143,18 @@ def prune(connection: sqlite3.Connection, before_ms: int) -> bool:
     """Deletes a few messages that are older, and that all groups have committed; a group counts from its first consumer on. Returns
     whether there may be more."""
     room = 500  # so few that no publisher has to wait for it
+    committed_by_all = "select min(next_offset) from commits where topic = ? and partition = ?"
+    oldest = "select offset, timestamp_ms from messages where topic = ? and partition = ? order by offset limit ?"
+    delete = "delete from messages where topic = ? and partition = ? and offset <= ?"
     with writing(connection):
         for place in connection.execute("select topic, partition from heads").fetchall():
-            (safe,) = connection.execute(
-                "select min(next_offset) from commits where topic = ? and partition = ?", place
-            ).fetchone()
-            rows = connection.execute(
-                "select offset, timestamp_ms from messages where topic = ? and partition = ? order by offset limit ?",
-                (*place, room),
-            ).fetchall()
+            (safe,) = connection.execute(committed_by_all, place).fetchone()
+            rows = connection.execute(oldest, (*place, room)).fetchall()
             end = 0  # from the first message up to one that has to stay
             while end < len(rows) and rows[end][1] < before_ms and (safe is None or rows[end][0] < safe):
                 end += 1
             if end:
-                connection.execute(
-                    "delete from messages where topic = ? and partition = ? and offset <= ?", (*place, rows[end - 1][0])
-                )
+                connection.execute(delete, (*place, rows[end - 1][0]))
             room -= end
     return room == 0
 
@@ -233,12 +229,10 @@ def committed(connection: sqlite3.Connection, topic: str, group: str) -> dict[in
 def lag(connection: sqlite3.Connection, topic: str, group: str) -> list[port.Lag]:
     """The lag of `group` in each partition. Deleted messages are not lag."""
     done, found = committed(connection, topic, group), []
+    asked = """select timestamp_ms from messages where topic = (select id from topics where name = ?)
+               and partition = ? and offset >= ? order by offset limit 1"""
     for partition, kept in held(connection, topic).items():
         begun = max(done.get(partition, 0), kept.start)
-        oldest = connection.execute(
-            """select timestamp_ms from messages where topic = (select id from topics where name = ?)
-               and partition = ? and offset >= ? order by offset limit 1""",
-            (topic, partition, begun),
-        ).fetchone()
+        oldest = connection.execute(asked, (topic, partition, begun)).fetchone()
         found.append(port.Lag(partition, kept.stop - begun, oldest and port.moment_of(oldest[0])))
     return found

@@ -19,7 +19,6 @@ _REPLICAS = 3
 _POLL_SECONDS = 0.05
 _FOR_EVER = -1
 _DAY, _MILLISECOND = timedelta(days=1), timedelta(milliseconds=1)
-_MEMBERS = 5  # their index in a group's description: error, group, state, protocol type, protocol, members
 
 
 class KafkaAdmin:
@@ -87,7 +86,8 @@ class KafkaAdmin:
             while True:
                 with suppress(errors.GroupCoordinatorNotAvailableError):  # as in `_committed`
                     responses = await self._client.describe_consumer_groups([group])
-                    return sum(len(each[_MEMBERS]) for response in responses for each in response.groups)
+                    # Of a group: error, group, state, protocol type, protocol, members.
+                    return sum(len(each[5]) for response in responses for each in response.groups)
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
