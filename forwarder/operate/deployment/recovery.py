@@ -234,13 +234,11 @@ class Recovery:
     async def _hold_pending(self) -> None:
         """Claims every row with work left and marks it as pushing: takeover then counts it as possibly sent."""
         await self._renew()
-        recorder, partitions = self.recorder, range(1000)
+        recorder, own, partitions = self.recorder, self._worker_id, range(1000)
         for account_id in await recorder.accounts_due(partitions, now=_ENDLESS):
             _, target = await self._terms_of(account_id)
             while True:
-                works = await recorder.claim(
-                    self._worker_id, account_id, partitions, now=_ENDLESS, limit=BATCH, target=target
-                )
+                works = await recorder.claim(own, account_id, partitions, now=_ENDLESS, limit=BATCH, target=target)
                 await recorder.mark_pushing(self._worker_id, [work.id for work in works])
                 if len(works) < BATCH:
                     break

@@ -70,9 +70,8 @@ class Flow:
         topics = self._topics
         async with self._log.admin() as admin:
             known = await admin.list()
-            accepted, results, dead = await asyncio.gather(
-                *(self._topic(admin, each, there=each in known) for each in topics.all())
-            )
+            flows = (self._topic(admin, each, there=each in known) for each in topics.all())
+            accepted, results, dead = await asyncio.gather(*flows)
         # As far back as some 2,000 results reach at the rate of the last minute.
         since = self._clock.now() - timedelta(minutes=min(_SAMPLE / max(results.last_minute, 1), 15))
         outcomes = await self._outcomes(since) if topics.results in known else {}

@@ -146,10 +146,8 @@ class TopicCopy:
 
     def outcomes(self) -> Iterator[tuple[PublishedOutcome, bool]]:
         """The last outcome of each submission, if the store lacks it; and whether the store lacks the submission as well."""
-        missing = "EXISTS (SELECT 1 FROM requests r WHERE r.request_id = o.request_id AND r.lacking)"
-        for row in self._file.execute(
-            f"SELECT {_MESSAGE}, {missing} FROM outcomes o WHERE {_IS_LAST} ORDER BY o.rowid"
-        ):
+        lacks = "EXISTS (SELECT 1 FROM requests r WHERE r.request_id = o.request_id AND r.lacking)"
+        for row in self._file.execute(f"SELECT {_MESSAGE}, {lacks} FROM outcomes o WHERE {_IS_LAST} ORDER BY o.rowid"):
             yield self._outcome(row), bool(row[-1])
 
     def known(self) -> Iterator[Message]:

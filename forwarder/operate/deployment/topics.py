@@ -179,9 +179,7 @@ async def list_topics(backend: Deployment) -> Shown:
     return listed(rows, ("topic", "partitions"))
 
 
-def print_acls(
-    user: str = "User:forwarder-{stage}", command_config: str | None = None, as_json: AsJson = False
-) -> None:
+def list_acls(user: str = "User:forwarder-{stage}", command_config: str | None = None, as_json: AsJson = False) -> None:
     """Print the kafka-acls commands that let each stage's Kafka user do what it needs, and nothing else.
 
     user: The users: {stage} is replaced by ingress, worker, query, notifier, operator.
@@ -213,4 +211,4 @@ def migrate(roles: bool = False) -> Shown:
     return Shown({"applied": list(applied), "roles": list(made)}, [*text, f"Roles: {', '.join(made)}. {use}"])
 
 
-COMMANDS = commands(acls=print_acls, create=create, grow=grow, list=list_topics)
+COMMANDS = commands(acls=list_acls, create=create, grow=grow, list=list_topics)

@@ -66,7 +66,7 @@ async def run_each(
     repair: Callable[[T], Awaitable[bool]],
     *,
     stop: Stop,
-    on_done: OnDone = lambda _count: None,
+    on_done: OnDone = lambda _: None,
 ) -> Outcome:
     """Repairs each of `chosen` until `stop`, or an outage. `name` gives the request id; `repair` returns whether it changed
     anything, and raises `Failed` for one that cannot be repaired: the others can."""
@@ -218,7 +218,7 @@ async def make_due(
     audit: Audit,
     *,
     stop: Stop,
-    on_done: OnDone = lambda _count: None,
+    on_done: OnDone = lambda _: None,
 ) -> Outcome:
     """Makes waiting submissions due at once, in batches, each in one transaction with an audit entry. Those that a worker has
     claimed meanwhile count as `already`. Does not change the account's rate limits, nor the wait after an ambiguous push."""
@@ -266,13 +266,11 @@ class Cancellations:
         async with self.backend.log.publisher() as publisher:
             return await self._request(publisher, request_id, reason)
 
-    async def run(
-        self, plan: Plan[str], reason: str | None, *, stop: Stop, on_done: OnDone = lambda _count: None
-    ) -> Outcome:
+    async def run(self, plan: Plan[str], why: str | None, *, stop: Stop, on_done: OnDone = lambda _: None) -> Outcome:
         """Requests the cancellation of each, as `request` does."""
 
         async def cancel(request_id: str) -> bool:
-            status = await self._request(publisher, request_id, reason)
+            status = await self._request(publisher, request_id, why)
             if status is None:
                 raise Failed("unknown submission")
             return status is not Status.CANCELLED
@@ -344,10 +342,8 @@ async def cancel(
             status = await cancellations.request(one, why)
             if status is None:
                 raise not_found(one)
-            following = "A worker cancels it; `forwarder submissions show` shows the result."
-            return status_after(
-                one, status, "There is nothing left to do." if status is Status.CANCELLED else following
-            )
+            then = "A worker cancels it; `forwarder submissions show` shows the result."
+            return status_after(one, status, "There is nothing left to do." if status is Status.CANCELLED else then)
         found, unknown = await selected(backend, request_ids or [], query)
         plan = plan_cancel(found).of_selection(request_ids or [], unknown)
         groups = groups_of([each for each in found if each.request_id in {*plan.chosen}])

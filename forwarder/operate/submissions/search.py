@@ -241,7 +241,7 @@ async def list_submissions(*, filters: Filters, limit: Limit = 20, as_json: AsJs
             output.show_lines(["[]" if before == "[" else "]"])
 
 
-async def show_history(backend: Deployment, request_id: RequestId) -> Shown:
+async def show(backend: Deployment, request_id: RequestId) -> Shown:
     """Show one submission: its history, try by try, and what comes next; with --json also its record."""
     found = await history_of(request_id, backend.overview, Deliveries(backend.engine))
     if found is None:

@@ -20,7 +20,7 @@ from forwarder.operate.command import commands, open_deployment, text_from
 from forwarder.operate.output import Failed, Shown, WrongUsage
 from forwarder.operate.submissions.bulk import Consent, OnDone, Outcome, Plan, cancel, carry_out, retry, run_each
 from forwarder.operate.submissions.look_up import look_up
-from forwarder.operate.submissions.search import list_submissions, not_found, show_history, status_after
+from forwarder.operate.submissions.search import list_submissions, not_found, show, status_after
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import Stop
@@ -323,6 +323,4 @@ async def settle(
         return await carry_out(plan, groups, partial(settling.run, plan), consent, done="settled", question=words)
 
 
-COMMANDS = commands(
-    show=show_history, list=list_submissions, look_up=look_up, retry=retry, settle=settle, cancel=cancel
-)
+COMMANDS = commands(show=show, list=list_submissions, look_up=look_up, retry=retry, settle=settle, cancel=cancel)

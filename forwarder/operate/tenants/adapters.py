@@ -21,14 +21,14 @@ _Option = Annotated[list[str] | None, Option(help="NAME=VALUE, an option of its 
 _File = Annotated[Path | None, Option(help="Options in a file, JSON or TOML; or a mapping, YAML.")]
 
 
-def check_without_kit() -> None:
+def without_kit() -> None:
     """Run the conformance checks on an adapter. Needs forwarder-pms-kit, which is not installed."""
     mend = f"pip install forwarder-pms-kit=={__version__}"
     raise Failed(f"The checks are in a separate distribution, which is not installed: {mend}")
 
 
 # It takes all that the kit's own command takes.
-vars(check_without_kit)["context_settings"] = {"allow_extra_args": True, "ignore_unknown_options": True}
+vars(without_kit)["context_settings"] = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def list_adapters() -> Shown:
@@ -104,6 +104,4 @@ def _row(adapter: Mapping[str, Any]) -> Mapping[str, Any]:
     return dict(zip(_COLUMNS, cells, strict=True))
 
 
-COMMANDS = commands(
-    list=list_adapters, fields=show_fields, try_=try_kind, check=of_kit("command:check") or check_without_kit
-)
+COMMANDS = commands(list=list_adapters, fields=show_fields, try_=try_kind, check=of_kit("command:check") or without_kit)
