@@ -164,9 +164,8 @@ class WebhookApi:
         body = await api_requests.read_request_body(request, api_requests.Rotation, optional=True)
         if isinstance(body, Problem):
             return body
-        endpoint, secret = await self.webhooks.rotate(
-            _id(request), workspace_id=workspace_id, overlap_seconds=body.overlap_seconds
-        )
+        hook, overlap = _id(request), body.overlap_seconds
+        endpoint, secret = await self.webhooks.rotate(hook, workspace_id=workspace_id, overlap_seconds=overlap)
         return _response(_with_secret(endpoint, secret))
 
     async def deliveries(self, workspace_id: str, request: Request) -> Response | Problem:

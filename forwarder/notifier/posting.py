@@ -153,11 +153,9 @@ def decide(delivery: DueDelivery, result: PostResult, *, began: datetime, took: 
     now = began + took
     if status is not None and HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Decision(TriedDelivery(delivery, DeliveryStatus.DELIVERED, attempt, now), "delivered")
-    since, due_at = delivery.retrying_since, None
+    tries, since, due_at = delivery.tries + 1, delivery.retrying_since, None
     if status != HTTPStatus.GONE:
-        due_at = next_try(
-            delivery.tries + 1, retrying_since=since, now=now, retry_after_seconds=retry_after, jitter=jitter
-        )
+        due_at = next_try(tries, retrying_since=since, now=now, retry_after_seconds=retry_after, jitter=jitter)
     if due_at is None:
         ended = TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now)
         return Decision(ended, "gone" if status == HTTPStatus.GONE else "failed")

@@ -17,15 +17,9 @@ from pydantic_core import from_json, to_json
 
 from forwarder.observability.tracing import TRACEPARENT, TRACESTATE, read_trace, trace_headers
 from forwarder.process.clock import iso
+from forwarder.reservation import outcome
 from forwarder.reservation.fast import json_text, read_json
-from forwarder.reservation.outcome import (
-    FAILURE_CLASS,
-    INTERNAL_ERROR,
-    MAX_REASON,
-    UNDECODABLE,
-    CancellationRequest,
-    Status,
-)
+from forwarder.reservation.outcome import CancellationRequest, Status
 from forwarder.reservation.parsing import whole_number
 from forwarder.reservation.record import ResultEvent, SubmissionState, can_compose, compose_record
 from forwarder.reservation.request import Operation, SealedCard
@@ -350,7 +344,7 @@ class _CancellationEnvelope(Struct, frozen=True, rename="camel"):
     request_id: Id
     integration_account_id: Id
     requested_at: Instant
-    reason: Annotated[str, Meta(max_length=MAX_REASON)] | None
+    reason: Annotated[str, Meta(max_length=outcome.MAX_REASON)] | None
     revision: Annotated[int, Meta(ge=0, lt=10**9)]
 
 
@@ -361,8 +355,8 @@ def unread_place(letter: Message) -> tuple[int, int] | None:
     """Partition and offset of the message of a `letter` that could not be decoded or stored; None for other letters."""
     headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
     partition, offset = (whole_number(headers.get(f"{PREFIX}original-{name}", "")) for name in ("partition", "offset"))
-    stored = headers.get(FAILURE_CLASS) not in {UNDECODABLE, INTERNAL_ERROR} or EVENT_ID in headers
-    if stored or partition is None or offset is None:
+    unread = headers.get(outcome.FAILURE_CLASS) in {outcome.UNDECODABLE, outcome.INTERNAL_ERROR}
+    if EVENT_ID in headers or not unread or partition is None or offset is None:
         return None
     return partition, offset
 

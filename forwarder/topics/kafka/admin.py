@@ -50,9 +50,8 @@ class KafkaAdmin:
                 settings["segment.ms"] = str(min(retention, _DAY) // _MILLISECOND)
             if replicas >= _REPLICAS:
                 settings["min.insync.replicas"] = "2"
-            response = await self._client.create_topics(
-                [NewTopic(name, count, replicas, topic_configs=settings) for name, count in wanted.items()]
-            )
+            topics = [NewTopic(name, count, replicas, topic_configs=settings) for name, count in wanted.items()]
+            response = await self._client.create_topics(topics)
             created = []
             for name, code, reason in response.topic_errors:
                 error = errors.for_code(code)

@@ -19,18 +19,11 @@ from aiokafka import AIOKafkaProducer, errors
 from aiokafka.errors import KafkaError
 
 from forwarder.process.loops import detached
+from forwarder.topics import port
 from forwarder.topics.kafka.admin import kafka_admin
 from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka, unavailable
 from forwarder.topics.kafka.internals import abandon_producer, make_closable, metadata_task, take_back_numbers
-from forwarder.topics.port import (
-    MAX_MESSAGE_BYTES,
-    UNREADY_SECONDS,
-    LogUnavailable,
-    Message,
-    MessageTooLarge,
-    partition_of,
-    too_large,
-)
+from forwarder.topics.port import LogUnavailable, Message, MessageTooLarge
 
 _log = logging.getLogger(__name__)
 _BURST = 3  # messages sent together; with fewer there is little to share
@@ -56,7 +49,7 @@ class KafkaPublisher:
         """The maximum message size of topics in bytes, None if the brokers do not report it; and when that was asked."""
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
-        never = too_large(messages)
+        never = port.too_large(messages)
         sizes = {} if never is None else dict(never.sizes)
         sent = [each for index, each in enumerate(messages) if index not in sizes] if sizes else messages
         refused = await self._send(topic, sent) if sent else ()
@@ -71,7 +64,7 @@ class KafkaPublisher:
                 async with kafka_admin(self._connection) as admin:
                     limit = int((await admin.settings(topic))["max.message.bytes"])
             self._limits[topic] = (limit, now)
-        raise MessageTooLarge(sizes, limit if refused else MAX_MESSAGE_BYTES)
+        raise MessageTooLarge(sizes, limit if refused else port.MAX_MESSAGE_BYTES)
 
     async def _send(self, topic: str, messages: Sequence[Message]) -> Collection[int]:
         """Publishes; returns the ids of messages that were refused for their size. Raises `LogUnavailable`."""
@@ -96,7 +89,7 @@ class KafkaPublisher:
         return refused
 
     async def ready(self) -> bool:
-        if asyncio.get_running_loop().time() - self._failed_at < UNREADY_SECONDS:
+        if asyncio.get_running_loop().time() - self._failed_at < port.UNREADY_SECONDS:
             return False
         try:
             async with reaching_kafka("ask for metadata", within=0.8):
@@ -107,7 +100,7 @@ class KafkaPublisher:
 
     def partition(self, topic: str, key: str) -> int | None:
         partitions = 0 if self._accumulator is None else self._accumulator.partitions(topic)
-        return partition_of(key.encode(), partitions) if partitions else None
+        return port.partition_of(key.encode(), partitions) if partitions else None
 
     async def accumulator(self) -> "BatchAccumulator":
         """The current producer's accumulator. Starts a producer if there is none: at first, or after a broken one."""
@@ -122,7 +115,7 @@ class KafkaPublisher:
                     linger_ms=0,
                     # For one partition: well below the 1 MB a broker takes by default, and half of its queue.
                     max_batch_size=256 * 1024,
-                    max_request_size=MAX_MESSAGE_BYTES + 16 * 1024,
+                    max_request_size=port.MAX_MESSAGE_BYTES + 16 * 1024,
                     request_timeout_ms=milliseconds(self._connection.request_timeout_seconds),
                 )
                 try:
@@ -261,7 +254,7 @@ class BatchAccumulator:
                 partitions = len(await self.producer.partitions_for(topic))
         joined: dict[_Batch, None] = {}
         for message in messages:
-            partition = partition_of(message.key, partitions, message.partition)
+            partition = port.partition_of(message.key, partitions, message.partition)
             queue = self._queues.get((topic, partition))
             if queue is None:
                 queue = self._queues[topic, partition] = _PartitionQueue(topic, partition)
