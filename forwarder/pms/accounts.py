@@ -4,10 +4,10 @@ the target of a push, what may be sent unencrypted, and what a kind requires of 
 Built-in kinds are those that a YAML page in `forwarder.pms.kinds` describes, named like the kind, and those in code.
 """
 
-import hashlib
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
+from hashlib import blake2b, sha256
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -35,14 +35,10 @@ def connection_of(account: Account, unsealer: Unsealer, pace: Pace = UNPACED) ->
 def target_of(kind: str, base_url: str, credential: str | None, can: Capabilities, key: bytes = b"") -> Target:
     """The target of a push: the PMS and what the push carries. `credential`: in the clear, or None if unknown; the target keeps
     only a hash of it under `key`, and only of the part that names the account, if it has two (a JSON object has not)."""
-    pms = hashlib.sha256(f"{kind} {base_url}".encode()).hexdigest()[:16]
+    pms = sha256(f"{kind} {base_url}".encode()).hexdigest()[:16]
     whole = credential is None or credential.lstrip().startswith("{")
     owner = credential if credential is None or whole else credential.partition(":")[0]
-    who = (
-        ""
-        if owner is None
-        else hashlib.blake2b(owner.encode(), digest_size=8, key=key, person=b"credential").hexdigest()
-    )
+    who = "" if owner is None else blake2b(owner.encode(), digest_size=8, key=key, person=b"credential").hexdigest()
     reference = can.reference_form.name if can.find_by_reference else ""
     return Target(pms, who, reference, can.idempotent_create)
 

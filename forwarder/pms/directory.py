@@ -41,10 +41,6 @@ async def _refuse(_: sdk.Request) -> sdk.Response:
 
 R = TypeVar("R", bound=sdk.Outcome | sdk.LookupOutcome | sdk.CancelOutcome)
 
-_SHARED: Final = sdk.InDoubt(
-    "pms_answer_not_understood", "The PMS gave several reservations of one request the same id.", made=True
-)
-
 
 class ConnectedPms(Struct, frozen=True, eq=False):
     """A `Pms`: an adapter, and the client that sends its requests at the account's `pace`. `owner`: who reuses the connections, if
@@ -167,7 +163,9 @@ class ConnectedPms(Struct, frozen=True, eq=False):
         if len(outcomes) != len(bookings):  # an adapter's bug, for its caller to see
             return outcomes
         ids = Counter(one.pms_reservation_id for one in outcomes if isinstance(one, sdk.Confirmed))
-        outcomes = [_SHARED if isinstance(o, sdk.Confirmed) and ids[o.pms_reservation_id] > 1 else o for o in outcomes]
+        detail = "The PMS gave several reservations of one request the same id."
+        shared = sdk.InDoubt("pms_answer_not_understood", detail, made=True)
+        outcomes = [shared if isinstance(o, sdk.Confirmed) and ids[o.pms_reservation_id] > 1 else o for o in outcomes]
         return [
             await self._checked(read_words(outcome, one.reference), booking, one)
             for outcome, booking, one in zip(outcomes, bookings, sent, strict=True)
@@ -226,9 +224,8 @@ async def steady(look_up: Callable[[sdk.Send], Awaitable[sdk.LookupOutcome]], se
         if not isinstance(found, sdk.Absent):
             return found
         if any(cached for *_, cached in pages):
-            return sdk.Deferred(
-                SEARCH_UNPROVEN, "A cache answered in place of the PMS, by what was there some time ago."
-            )
+            detail = "A cache answered in place of the PMS, by what was there some time ago."
+            return sdk.Deferred(SEARCH_UNPROVEN, detail)
         urls = Counter(url for url, *_ in pages)
         shown = [page for url, page, _ in pages if urls[url] > 1]  # one page is as it was at one moment
         if not shown or shown == before:

@@ -9,7 +9,7 @@ from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, Final
 
 import structlog
@@ -50,12 +50,14 @@ class Registry:
 
 def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
     """The built-in kinds, not yet loaded, and those of all distributions. Imports what entry points name; raises nothing of it."""
-    found = list(entry_points(group="forwarder.pms"))
-    often = Counter(point.name for point in found)
+    found = [
+        (point, f"{point.dist.name} {point.dist.version}" if point.dist else "an unnamed distribution")
+        for point in entry_points(group="forwarder.pms")
+    ]
+    often = Counter(point.name for point, _ in found)
     kinds: dict[str, AdapterKind] = {}
     origins, not_loaded = {}, []
-    for point in sorted(found, key=lambda point: (point.name, _distribution(point))):
-        whose = _distribution(point)
+    for point, whose in sorted(found, key=lambda each: (each[0].name, each[1])):
         if point.name in built_in:
             unfit = "a kind of that name is built in"
         elif often[point.name] > 1:
@@ -91,16 +93,12 @@ def lacks(candidate: object) -> str:
     return f"it has no {', '.join(missing)}" if missing else ""
 
 
-def _distribution(point: EntryPoint) -> str:
-    return "an unnamed distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
-
-
 class BuiltIn(Mapping[str, AdapterKind]):
     """The built-in kinds by name, each loaded on first use."""
 
     def __getitem__(self, kind: str) -> AdapterKind:
-        shipped = "forwarder.pms.mapping.adapter:shipped"
-        found: AdapterKind = load(shipped)(kind) if kind in PAGES else load(CODED[kind][0])
+        found: AdapterKind
+        found = load("forwarder.pms.mapping.adapter:shipped")(kind) if kind in PAGES else load(CODED[kind][0])
         return found
 
     def __contains__(self, kind: object) -> bool:
@@ -150,6 +148,4 @@ def takes_cancellations(account: Account, clock: Clock) -> bool:
 
 def limits_of(kind: AdapterKind, options: Mapping[str, Any]) -> Limits:
     """The published rate limits of an account with these options."""
-    if isinstance(kind, Kind) and kind.limits_by is not None:
-        return kind.limits_by(options)
-    return kind.limits
+    return kind.limits_by(options) if isinstance(kind, Kind) and kind.limits_by is not None else kind.limits

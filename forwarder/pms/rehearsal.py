@@ -24,9 +24,6 @@ from forwarder.reservation.checks.card_numbers import digits_of, masked
 CREDENTIAL: Final = "the-credential:is-withheld"
 """Placeholder for every credential, in the form user:password, which some adapters require."""
 
-TRIED_ID: Final = "THE-PMS-ID"
-"""Placeholder for the PMS's id of a reservation."""
-
 _HIDDEN: Final = "***"
 _OTHER_CARDS: Final = [
     sdk.CardDetails.model_validate(
@@ -140,14 +137,13 @@ async def trial_run(
     rehearsal = await Previews(clock).rehearse(connection, booking)
     adapter = _adapter(connection, _FrozenClock(clock))
     created = (await dry_run(adapter, booking)).requests
-    pairs = zip(rehearsal.requests, created, strict=False)
-    tried = [("create", shown, _headers_of(request)) for shown, request in pairs]
+    tried = [("create", *each) for each in zip(rehearsal.requests, map(_headers_of, created), strict=False)]
     uncarded = replace(booking, card=None)
     steps: dict[str, Callable[[sdk.Send], Awaitable[object]]] = {}
     if adapter.capabilities.find_by_reference:
         steps["find"] = lambda send: adapter.find(uncarded, send)
     if adapter.capabilities.cancel:
-        steps["cancel"] = lambda send: adapter.cancel(uncarded, TRIED_ID, send)
+        steps["cancel"] = lambda send: adapter.cancel(uncarded, "THE-PMS-ID", send)
     for step, ask in steps.items():
         run = DryRun(adapter, uncarded, alone=True)
         # Nobody answers, and adapters are other people's code: what was asked until then is shown.
@@ -165,10 +161,8 @@ def _headers_of(request: sdk.Request) -> dict[str, str]:
 
 
 def _shown(request: sdk.Request) -> ShownRequest:
-    parts = urlsplit(request.url)
-    query = "?" + request.query if request.query else ""
     media_type = next((value.decode() for name, value in request.headers if name.lower() == b"content-type"), None)
-    path = parts.path + query
+    path = urlsplit(request.url).path + ("?" + request.query if request.query else "")
     for spelling in (CREDENTIAL, quote_plus(CREDENTIAL), quote(CREDENTIAL, safe="")):
         path = path.replace(spelling, _HIDDEN)
     body: Any = request.content.decode("utf-8", "replace") or None

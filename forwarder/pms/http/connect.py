@@ -4,16 +4,16 @@ made once)."""
 
 import asyncio
 import os
+import re
 import select
 import socket
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Final, cast
+from typing import cast
 
 import certifi
 
@@ -30,16 +30,6 @@ from forwarder.pms.http.response import (
 )
 from forwarder.pms.port import LEASE_LOST, BadOptions, ClientTls
 from forwarder.pms.responses import shortened
-
-_HEAD_START_SECONDS: Final = 0.25
-"""How long an address is tried alone before the next is tried as well (RFC 8305)."""
-
-_REFUSALS: Final = tuple(
-    """
-    ALERT_CERTIFICATE_REQUIRED ALERT_BAD_CERTIFICATE ALERT_UNSUPPORTED_CERTIFICATE ALERT_CERTIFICATE_REVOKED
-    ALERT_CERTIFICATE_EXPIRED ALERT_CERTIFICATE_UNKNOWN ALERT_UNKNOWN_CA
-    """.split()
-)
 
 _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
@@ -72,12 +62,13 @@ async def connect(
 
 def _is_refusal(error: Exception | None) -> bool:
     """Whether it is a PMS's alert that it does not take our certificate, or wants one."""
-    return isinstance(error, ssl.SSLError) and (error.reason or "").endswith(_REFUSALS)
+    alerts = "ALERT_(UNKNOWN_CA|(BAD|UNSUPPORTED)_CERTIFICATE|CERTIFICATE_(REQUIRED|REVOKED|EXPIRED|UNKNOWN))$"
+    return isinstance(error, ssl.SSLError) and re.search(alerts, error.reason or "") is not None
 
 
 async def _first_of(origin: Origin) -> socket.socket:
     """Connected to the first of the host's addresses that takes it. They are tried in the system's order, but of either family in
-    turn, each a little after the one before. Raises `OSError` where none does."""
+    turn, each alone for 0.25 s before the next is tried as well (RFC 8305). Raises `OSError` where none does."""
     found = await asyncio.get_running_loop().getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
     first = [(family, address) for family, *_, address in found if family == found[0][0]]
     second = [(family, address) for family, *_, address in found if family != found[0][0]]
@@ -89,7 +80,7 @@ async def _first_of(origin: Origin) -> socket.socket:
             if untried:
                 tried.append(asyncio.create_task(_connected(*untried.pop(0))))
                 under_way.add(tried[-1])
-            pause = _HEAD_START_SECONDS if untried else None
+            pause = 0.25 if untried else None
             done, under_way = await asyncio.wait(under_way, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             for attempt in done:
                 if attempt.exception() is None or not (untried or under_way):
@@ -266,10 +257,14 @@ def trust_of(tls: ClientTls) -> ssl.SSLContext:
     except ssl.SSLError as error:
         raise BadOptions(f"The authorities cannot be read as PEM certificates: {error.reason or error}.") from None
     if tls.certificate is not None:
+        # OpenSSL reads keys from files alone: in memory where the system has that, else in one that only this user may read.
+        in_memory = hasattr(os, "memfd_create")
         try:
-            with _as_file(f"{tls.key}\n{tls.certificate}") as file:
-                # Without a password OpenSSL would ask for one at the terminal.
-                context.load_cert_chain(file, password="")
+            with os.fdopen(os.memfd_create("key"), "w") if in_memory else tempfile.NamedTemporaryFile("w") as file:
+                file.write(f"{tls.key}\n{tls.certificate}")
+                file.flush()
+                # Without a password it would ask for one at the terminal.
+                context.load_cert_chain(f"/proc/self/fd/{file.fileno()}" if in_memory else file.name, password="")
         except OSError as error:
             reason = getattr(error, "reason", None) or error.strerror
             detail = f"The client certificate and its key (PEM, without a password) cannot be used together: {reason}."
@@ -283,14 +278,3 @@ def _new_context(authorities: str | None) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=authorities, cafile=None if there_are else certifi.where())
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
-
-
-@contextmanager
-def _as_file(text: str) -> Iterator[str]:
-    """The name of a file with it, for OpenSSL, which reads keys from files alone: in memory where the system has that, else
-    one that only this user may read, as long as this lasts."""
-    in_memory = hasattr(os, "memfd_create")
-    with os.fdopen(os.memfd_create("key"), "w") if in_memory else tempfile.NamedTemporaryFile("w") as file:
-        file.write(text)
-        file.flush()
-        yield f"/proc/self/fd/{file.fileno()}" if in_memory else file.name

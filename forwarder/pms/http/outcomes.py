@@ -131,14 +131,10 @@ def never_a_no(said: str) -> Meaning | None:
     return next(known, Meaning.FAILED if put_off else None)
 
 
-_CANCELLED_BEFORE: Final = _any(
-    r"already (been )?cancel|cancell?ed already|bereits storniert|déjà (été )?annul|ya (est[aá]|fue|ha sido) cancelad|già cancellat"
-)
-
-
 def cancelled_before(said: str) -> bool:
     """Whether the refusal of a cancellation says that the reservation is cancelled already, which was wanted."""
-    return _CANCELLED_BEFORE.search(said[:_MOST_READ]) is not None
+    words = "already (been )?cancel|cancell?ed already|bereits storniert|déjà (été )?annul|ya (est[aá]|fue|ha sido) cancelad"
+    return re.search(f"{words}|già cancellat", said[:_MOST_READ], re.IGNORECASE) is not None
 
 
 _MOST_READ: Final = 2_000
@@ -167,20 +163,9 @@ def _outcome_of_meaning(meaning: Meaning, message: str, booking: Booking) -> Def
 # --- what the adapter did not decide ---
 
 _REASONS: Final = ("detail", "message", "error_description", "reason", "title", "error")
-_FAILED: Final = re.compile("error|fail(ed|ure)?|nok|ko|unsuccessful|time(d )?out|[45][0-9]{2}", re.IGNORECASE)
-_NO_SUCCESS: Final = re.compile("false|no?|0", re.IGNORECASE)
-_NOTHING_WRONG: Final = re.compile("|ok|none|null|no error|success|false|0", re.IGNORECASE)
-_SUCCEEDED: Final = {"success", "issuccess", "successful", "succeeded", "ok"}
-_STATED: Final = {"status", "result", "statuscode", "httpstatus", "ack"}
-_WRONG: Final = re.compile("(has|is)?errors?(code|message|msg|text|description)?|exception|fault(string|code)?")
-_INCOMPLETE: Final = {"partial", "timedout", "incomplete", "incompleteresults", "truncated"}
-_ABOUT_IT: Final = {"status", "result", "response", "meta", "header"}
-"""Objects of a body that may say how it went, instead of the body itself."""
-_NOT_HERE = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE}
 _GAVE_UP: Final = {HTTPStatus.REQUEST_TIMEOUT, 444, 460, 499}  # nginx, AWS's load balancers, gateways of gRPC
 _AFTER_THE_FACT: Final = {HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.FAILED_DEPENDENCY}
 """What servers answer when they cannot write the response, or a later step failed: by then the request may be carried out."""
-_NOT_LET_IN = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED}
 
 
 def outcome_of(failure: NotSent | NoResponse) -> Deferred | InDoubt:
@@ -210,19 +195,22 @@ def says_no(body: Any) -> bool:
 
 def _is_no(name: str, said: Any, *, inside: bool = False) -> bool:
     known = name[:_NAME_LENGTH].casefold().replace("_", "").replace("-", "")
-    if isinstance(said, dict) and known in _ABOUT_IT and not inside:
-        return any(_is_no(each, one, inside=True) for each, one in said.items())
-    if known in _SUCCEEDED:
-        return _is_one_of(_NO_SUCCESS, said)
-    if known in _STATED or (inside and known == "code"):
-        return said is False or _is_one_of(_FAILED, said)
-    if _WRONG.fullmatch(known) is not None:
-        return bool(said) and not _is_one_of(_NOTHING_WRONG, said)
-    return known in _INCOMPLETE and said is True
+    if isinstance(said, dict) and known in {"status", "result", "response", "meta", "header"} and not inside:
+        return any(
+            _is_no(each, one, inside=True) for each, one in said.items()
+        )  # which says how it went, as a body may
+    if known in {"success", "issuccess", "successful", "succeeded", "ok"}:
+        return _is_one_of("false|no?|0", said)
+    if known in {"status", "result", "statuscode", "httpstatus", "ack"} or (inside and known == "code"):
+        failed = "error|fail(ed|ure)?|nok|ko|unsuccessful|time(d )?out|[45][0-9]{2}"
+        return said is False or _is_one_of(failed, said)
+    if re.fullmatch("(has|is)?errors?(code|message|msg|text|description)?|exception|fault(string|code)?", known):
+        return bool(said) and not _is_one_of("|ok|none|null|no error|success|false|0", said)
+    return known in {"partial", "timedout", "incomplete", "incompleteresults", "truncated"} and said is True
 
 
-def _is_one_of(words: re.Pattern[str], said: Any) -> bool:
-    return isinstance(said, int | str) and words.fullmatch(str(said).strip()) is not None
+def _is_one_of(words: str, said: Any) -> bool:
+    return isinstance(said, int | str) and re.fullmatch(words, str(said).strip(), re.IGNORECASE) is not None
 
 
 def gateway_failure(_response: Response) -> None:
@@ -259,9 +247,8 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
         case _ if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
             detail = f"The PMS answered with a redirect (HTTP {status}); check the account's base URL."
             return InDoubt("pms_redirected", detail, wait)
-        case _ if status in _NOT_LET_IN:
-            detail = f"The PMS does not accept the account's credential (HTTP {status})."
-            return Deferred("pms_unauthorized", detail)
+        case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN | HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+            return Deferred("pms_unauthorized", f"The PMS does not accept the account's credential (HTTP {status}).")
         case HTTPStatus.CONFLICT:
             detail = "The PMS says that the reservation conflicts with something, perhaps with itself (HTTP 409)."
             return InDoubt("pms_refused_request", detail)
@@ -271,7 +258,7 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
             # Which may be the PMS's no to the reservation, or the answer of some other server. Nothing was made.
             detail = (
                 f"The PMS has nothing at this address (HTTP {status}). Ask the operator whether the account's base URL is right."
-                if status in _NOT_HERE
+                if status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE)
                 else f"The PMS refused the request without saying why (HTTP {status}). Check propertyId, roomId, the dates, the "
                 "guest and the price; if they are right, ask the operator to check the account."
             )

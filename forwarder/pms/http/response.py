@@ -317,10 +317,7 @@ def _decoded(content: bytes, coding: bytes, max_bytes: int) -> bytes:
     """`content` without its compression, which was not asked for unless a request did so itself; no more than `max_bytes`."""
     if coding not in (b"gzip", b"x-gzip", b"deflate"):
         raise broke_protocol("a response in a coding that was not asked for")
-    inflation, wrong = (
-        zlib.decompressobj(32 + zlib.MAX_WBITS),
-        "a response that is not compressed as it says",
-    )  # gzip or zlib
+    inflation, wrong = zlib.decompressobj(32 + zlib.MAX_WBITS), "a response that is not compressed as it says"
     try:
         whole = inflation.decompress(content, max_bytes + 1)
     except zlib.error as error:
