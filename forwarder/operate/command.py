@@ -219,8 +219,7 @@ def credential_from(given: str | None, file: Path | None) -> str:
         return given or ""
     if given:
         raise WrongUsage("Give either --credential or --credential-file.")
-    text = text_from(file).rstrip("\r\n")
-    if not text:
+    if not (text := text_from(file).rstrip("\r\n")):
         raise WrongUsage(f"{'standard input' if str(file) == '-' else file} has no credential: it is empty.")
     return text
 

@@ -179,8 +179,7 @@ _SET_ASIDE: Final = {INTERNAL_ERROR: "ContainedFaults", UNDECODABLE: "Unreadable
 
 
 def _store(status: "DeploymentStatus") -> _Seen:
-    store = status.store
-    if store is None:
+    if (store := status.store) is None:
         return
     if not store.current:
         yield "TablesOutdated", {"at": ", ".join(store.revisions) or "nothing", "wanted": store.wanted_revision}

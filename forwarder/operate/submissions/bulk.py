@@ -270,8 +270,7 @@ class Cancellations:
         """Requests the cancellation of each, as `request` does."""
 
         async def cancel(request_id: str) -> bool:
-            status = await self._request(publisher, request_id, why)
-            if status is None:
+            if (status := await self._request(publisher, request_id, why)) is None:
                 raise Failed("unknown submission")
             return status is not Status.CANCELLED
 
@@ -280,8 +279,7 @@ class Cancellations:
 
     async def _request(self, publisher: Publisher, request_id: str, reason: str | None) -> Status | None:
         backend = self.backend
-        found = await backend.overview.find(request_id)
-        if found is None:
+        if (found := await backend.overview.find(request_id)) is None:
             return None
         summary, stored = found
         if stored.status in {Status.REJECTED, Status.FAILED}:
@@ -339,8 +337,7 @@ async def cancel(
         cancellations = Cancellations(backend, await backend.signer())
         if request_ids is not None and len(request_ids) == 1 and query == SubmissionQuery() and not consent.dry_run:
             (one,) = request_ids
-            status = await cancellations.request(one, why)
-            if status is None:
+            if (status := await cancellations.request(one, why)) is None:
                 raise not_found(one)
             then = "A worker cancels it; `forwarder submissions show` shows the result."
             return status_after(one, status, "There is nothing left to do." if status is Status.CANCELLED else then)

@@ -324,8 +324,7 @@ async def show(backend: Deployment, letter_id: Annotated[str, Argument(metavar="
     raw: Print the value of an undecodable one; it may contain anything."""
     letters = letters_of(backend)
     ((letter, state),) = all_of([letter_id], await letters.find(LetterFilter(ids=[letter_id])))
-    message = await letters.message(letter)
-    if message is None:
+    if (message := await letters.message(letter)) is None:
         raise Failed(f"the dead letter {letter_id} has just been pruned from the log")
     if raw and letter.revision is not None:
         raise WrongUsage(f"{letter_id} can be read, and is shown without its card: leave out --raw.")

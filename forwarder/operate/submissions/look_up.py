@@ -32,8 +32,7 @@ class NotReached(Exception):
 
 async def _account_of(backend: Backend, asked: AskedFor) -> Account:
     """The account of the submission. Raises `NotReached`."""
-    account = await backend.pushing_directory().account(asked.account_id)
-    if account is None:
+    if (account := await backend.pushing_directory().account(asked.account_id)) is None:
         advice = "`forwarder account add --id …` restores it"
         raise NotReached(f"its account {asked.account_id} no longer exists. {advice}.")
     return account
@@ -67,8 +66,7 @@ class LookedUp:
 
 async def look_up_in_pms(backend: Backend, request_id: str) -> LookedUp | None:
     """What the PMS has under the reference of that submission; None if there is none. Raises the errors of the store."""
-    asked = await backend.overview.asked_for(request_id)
-    if asked is None:
+    if (asked := await backend.overview.asked_for(request_id)) is None:
         return None
     try:
         async with open_pms(backend) as opened:
@@ -104,8 +102,7 @@ async def look_up(backend: Deployment, request_id: RequestId) -> Shown:
     """Ask the PMS whether it has the reservation, by our reference. Nothing is changed, here or there.
 
     Use it before you settle a submission of a PMS that workers cannot search. Exit code 1 if the PMS gives no answer."""
-    found = await look_up_in_pms(backend, request_id)
-    if found is None:
+    if (found := await look_up_in_pms(backend, request_id)) is None:
         raise not_found(request_id)
     return Shown(found, (), failed=found.says) if found.answer == "unknown" else Shown(found, found.says)
 

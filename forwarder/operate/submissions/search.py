@@ -243,8 +243,7 @@ async def list_submissions(*, filters: Filters, limit: Limit = 20, as_json: AsJs
 
 async def show(backend: Deployment, request_id: RequestId) -> Shown:
     """Show one submission: its history, try by try, and what comes next; with --json also its record."""
-    found = await history_of(request_id, backend.overview, Deliveries(backend.engine))
-    if found is None:
+    if (found := await history_of(request_id, backend.overview, Deliveries(backend.engine))) is None:
         raise not_found(request_id)
     summary, stored, record = found.summary, found.stored, from_json(found.stored.record)
     attempts = [picked(each, "number action startedAt durationMs outcome reason detail") for each in stored.attempts]

@@ -80,8 +80,7 @@ class Repair:
         async with self._audit.operation(
             "submission.settle", target=request_id, decision=decision, **self._said
         ) as operation:
-            work = await self._repairs.in_doubt(request_id)
-            if work is None:
+            if (work := await self._repairs.in_doubt(request_id)) is None:
                 raise NotInDoubt
             operation.workspace, operation.target = work.submission.workspace_id, work.submission.request_id
             now = self._clock.now()

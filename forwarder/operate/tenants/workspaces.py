@@ -155,8 +155,7 @@ async def list_keys(backend: Deployment, workspace: OnlyWorkspace = None) -> Sho
 
 async def change_key(key_id: _KeyId, *, terms: _Terms) -> Shown:
     """Change a key's terms; options that are not given stay unchanged. Every process applies them within seconds."""
-    given = terms.given()
-    if not given:
+    if not (given := terms.given()):
         raise WrongUsage("Say what to change: --scope, --expires, --from, --rate or --name.")
     async with open_deployment() as backend:
         known = await backend.tenancy.change_key(key_id, **given)
