@@ -173,15 +173,10 @@ class BulkEndpoint:
         receipts = await self._publisher.publish_all(caller.account.id, new) if new else ()
         if isinstance(receipts, Problem):
             return receipts
-        published = iter(receipts)
-        answered: list[Result] = []
-        for each in results:
-            if isinstance(each, NewSubmission):
-                receipt = next(published)
-                answered.append(receipt if isinstance(receipt, Problem) else SafeItem(each, receipt))
-            else:
-                answered.append(each)
-        return answered, places
+        published = iter(
+            [one if isinstance(one, Problem) else SafeItem(each, one) for each, one in zip(new, receipts, strict=True)]
+        )
+        return [next(published) if isinstance(each, NewSubmission) else each for each in results], places
 
     async def _items(self, request: HttpRequest, check: Plausibility) -> Iterator[Item | None] | Problem:
         """The items, each read when it is asked for; None to let others work. Going through them raises `MalformedJson`."""
@@ -311,7 +306,7 @@ def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -
                         shown["idempotentReplayed"] = True
                     keyed.add(submission.request_id)
             case DryRun():
-                shown |= {"success": result.success, **result.as_json()}
+                shown |= {"success": not result.refused, **result.as_json()}
             case Problem():
                 refused += 1
                 shown |= {"success": False, "problem": result.as_json()}
@@ -356,7 +351,15 @@ def elements(body: bytes, read: Callable[[bytes], R]) -> Iterator[R | None]:
     """The result of `read` for each element of the JSON array in `body`; `read` raises `MalformedJson` unless its text is one JSON
     document. Yields None from time to time within a long element, so that the caller can yield to the event loop. Raises
     `MalformedJson` if `body` does not end with the array, possibly only after the last element."""
-    begin = yield from _guessed(body, _end_of_blank(body, 0) + 1, read)
+    begin = _end_of_blank(body, 0) + 1
+    # As long as the guessed end is right: `read` accepts the text.
+    while (likely := _LIKELY_END.search(body, begin, begin + MAX_ITEM_BYTES)) is not None:
+        try:
+            one = read(body[begin : likely.start(1)])
+        except MalformedJson:
+            break
+        yield one
+        begin = likely.end(1)
     several = body[begin - 1 : begin] == b","
     end = yield from _end_of_element(body, begin)
     while body[end : end + 1] == b",":
@@ -394,18 +397,6 @@ def read_line(line: tuple[int, bytes], check: Plausibility) -> Item:
         return read_element(text, check)._replace(line=number)
     except MalformedJson as error:
         return Item(malformed_json(str(error), f"line {number}"), len(text), line=number)
-
-
-def _guessed(body: bytes, begin: int, read: Callable[[bytes], R]) -> Generator[R, None, int]:
-    """The elements from `begin` on whose guessed end is right: `read` accepts the text. Returns where another begins."""
-    while (likely := _LIKELY_END.search(body, begin, begin + MAX_ITEM_BYTES)) is not None:
-        try:
-            one = read(body[begin : likely.start(1)])
-        except MalformedJson:
-            break
-        yield one
-        begin = likely.end(1)
-    return begin
 
 
 def _end_of_element(body: bytes, begin: int) -> Generator[None, None, int]:

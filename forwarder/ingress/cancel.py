@@ -37,6 +37,7 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.problems import catalogue
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
+from forwarder.reservation.submission import key_of
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Caller
@@ -156,9 +157,8 @@ class CancelEndpoint:
             asked = replace(asked, request_id=stored.request_id, status=stored.status)
             if stored.status is Status.CANCELLED:
                 record = stored.record.encode()
-                return replace(
-                    asked, settled=OutcomeEvent(stored.status, stored.id, record, stored.problem, revision=revision)
-                )
+                settled = OutcomeEvent(stored.status, stored.id, record, stored.problem, revision=revision)
+                return replace(asked, settled=settled)
             if stored.status in _OVER:
                 return not_made(stored.request_id, stored.status)
         request_id = asked.request_id
@@ -166,16 +166,10 @@ class CancelEndpoint:
             return not_supported(request_id, account.kind)
         if is_open:
             return asked
-        cancellation = CancellationRequest(
-            request_id=request_id,
-            account_id=account.id,
-            key=f"{account.id}:{place}",
-            requested_at=parts.clock.now(),
-            reason=reason,
-            revision=revision,
-            trace=read_trace(request.headers.get(TRACEPARENT), request.headers.get(TRACESTATE)),
-            partition=parts.ids.partition(account.id, request_id) if partition is None else partition,
-        )
+        trace = read_trace(request.headers.get(TRACEPARENT), request.headers.get(TRACESTATE))
+        partition = parts.ids.partition(account.id, request_id) if partition is None else partition
+        key, now = key_of(account.id, place), parts.clock.now()
+        cancellation = CancellationRequest(request_id, account.id, key, now, reason, revision, trace, partition)
         if not self._in_flight.take(caller.workspace_id):
             return responses.OVERLOADED
         try:

@@ -264,7 +264,7 @@ class SubmissionBuilder:
         booking, same, stay = contents_of(operation, request, canonical, card_mark)
         return NaturalKey(
             self.ids.content_key(account.id, "natural-key", booking),
-            self.ids.transaction_key(account.id, transaction) if transaction else None,
+            self.ids.content_key(account.id, "transaction", transaction.encode()) if transaction else None,
             window_seconds,
             keyed,
             same=(same_key := self.ids.content_key(account.id, "same", same)),
@@ -328,10 +328,6 @@ class DryRun:
     refused: tuple[Problem, ...]
     warnings: tuple[CallerWarning, ...] = ()
     rehearsal: Rehearsal | None = None
-
-    @property
-    def success(self) -> bool:
-        return not self.refused
 
     def as_json(self) -> dict[str, Any]:
         """`accountPaused`: a submission would wait until the account is resumed."""

@@ -173,7 +173,7 @@ class SubmitEndpoint:
             operation=self._operation,
             codes=[problem.code for problem in tried.refused],
         )
-        return Response(200, messages.envelope(tried.success, to_json(tried.as_json())), (NO_STORE,))
+        return Response(200, messages.envelope(not tried.refused, to_json(tried.as_json())), (NO_STORE,))
 
     def _confirm(
         self, submission: NewSubmission, receipt: Receipt, wait: Wait, caller: Caller, request: HttpRequest

@@ -136,7 +136,7 @@ def refusals(
             "morChannel SELF.",
             faults=(Fault(pointer, "required", "is required where morChannel is PMS"),),
         )
-    elif card is not None and sent and (faults := (*_number_faults(card), *_expiry_faults(card, now))):
+    elif card is not None and sent and (faults := tuple(_card_faults(card, now))):
         yield catalogue.CARD_INVALID.problem(
             "The card would be sent to the PMS, and cannot be one: errors names what is wrong with it by JSON Pointer.",
             faults=faults,
@@ -179,23 +179,20 @@ def _given(text: str | None) -> str:
     return "" if text is None else text.strip()
 
 
-def _number_faults(card: CardDetails) -> Iterator[Fault]:
+def _card_faults(card: CardDetails, now: datetime) -> Iterator[Fault]:
+    """A card is valid until its month has ended in every time zone."""
+    number, month, year = map(_given, (card.card_number, card.expiry_month, card.expiry_year))
     # People write spaces, and dashes of any length, within a card number.
-    digits = re.sub(r"[\s\-\u2010-\u2015\u2212]+", "", _given(card.card_number))
-    if not _given(card.card_number):
-        return
+    digits = re.sub(r"[\s\-\u2010-\u2015\u2212]+", "", number)
     wanted = "must be a card number"
-    if re.fullmatch(r"[0-9]+", digits) is None:
+    if not number:
+        pass
+    elif re.fullmatch(r"[0-9]+", digits) is None:
         yield Fault(NUMBER, "invalid_value", f"{wanted}: digits, with nothing but spaces or dashes between them")
     elif not _MIN_DIGITS <= len(digits) <= _MAX_DIGITS:
         yield Fault(NUMBER, "invalid_value", f"{wanted} of {_MIN_DIGITS} to {_MAX_DIGITS} digits")
     elif not passes_luhn(digits):
         yield Fault(NUMBER, "wrong_check_digit", f"{wanted}: one of its digits is wrong, by its check digit (Luhn)")
-
-
-def _expiry_faults(card: CardDetails, now: datetime) -> Iterator[Fault]:
-    """A card is valid until its month has ended in every time zone."""
-    month, year = _given(card.expiry_month), _given(card.expiry_year)
     if month and re.fullmatch(r"0?[1-9]|1[0-2]", month) is None:
         yield Fault(MONTH, "invalid_value", "must be a month from 1 to 12")
         month = ""

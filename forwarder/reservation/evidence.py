@@ -149,14 +149,11 @@ class Evidence:
     @property
     def anonymous(self) -> "Evidence":
         """Without the PMS's words, which may name the guest."""
-        return Evidence(
-            tuple(
-                replace(line, problem=anonymous_problem(line.problem))
-                if isinstance(line, Push) and line.problem
-                else line
-                for line in self.lines
-            )
+        lines = (
+            replace(line, problem=anonymous_problem(line.problem)) if isinstance(line, Push) and line.problem else line
+            for line in self.lines
         )
+        return Evidence(tuple(lines))
 
     @property
     def pushes(self) -> Sequence[Push]:
@@ -264,7 +261,7 @@ class Evidence:
     def settled(self, at: str, by: Literal["look-up", "operator"] = "look-up") -> "Evidence":
         return self._with(Settled(at, by)) if self.open else self
 
-    def _with(self, line: Push | Absence | Settled) -> "Evidence":
+    def _with(self, line: Line) -> "Evidence":
         before = self.lines[-_ALIKE_KEPT:]
         last = self.lines[-1] if self.lines else None
         if len(before) < _ALIKE_KEPT or isinstance(line, Settled) or not all(_alike(line, one) for one in before):

@@ -97,9 +97,8 @@ class Cancelled:
 
 Outcome = Confirmed | Rejected | Deferred | InDoubt  # the outcome of a create
 LookupOutcome = Confirmed | Absent | Deferred  # the outcome of a look-up by our reference
-CancelOutcome = (
-    Cancelled | Rejected | Deferred
-)  # of a cancellation, which may be repeated: an ambiguous one is only a delay
+# Of a cancellation, which may be repeated: an ambiguous one is only a delay.
+CancelOutcome = Cancelled | Rejected | Deferred
 AnyOutcome = Outcome | LookupOutcome | CancelOutcome
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from forwarder.reservation.booking import full_name
 from forwarder.reservation.checks.card_numbers import passes_luhn
 from forwarder.reservation.fast import json_text, value
-from forwarder.reservation.outcome import Cancellation, CancellationStatus, Status
+from forwarder.reservation.outcome import Cancellation, Status
 from forwarder.reservation.request import json_number
 from forwarder.reservation.submission import is_test
 
@@ -59,6 +59,7 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
     """The record in full: every field of section 2.5 in its order, then ours. Timestamps are ISO 8601 UTC, milliseconds, `Z`."""
     total, guest = request.get("numberOfGuests"), request.get("guest") or {}
     email, phone = guest.get("email"), guest.get("phone")
+    arrival, departure = request.get("arrivalEstimatedTime"), request.get("departureEstimatedTime")
     record: dict[str, Any] = {
         "id": state.id,
         "createdAt": state.created_at,
@@ -79,10 +80,8 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
         "totalPrice": request.get("totalPrice") or 0,
         "currency": request.get("currency") or "",
         "status": str(state.status),
-        "arrivalEstimatedTime": "" if (arrival := request.get("arrivalEstimatedTime")) is None else str(arrival),
-        "departureEstimatedTime": ""
-        if (departure := request.get("departureEstimatedTime")) is None
-        else str(departure),
+        "arrivalEstimatedTime": "" if arrival is None else str(arrival),
+        "departureEstimatedTime": "" if departure is None else str(departure),
         "codes": {"accessCode": []},
         "notes": request.get("notes"),
         "paymentUrl": "",
@@ -91,8 +90,7 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
     pms_record = state.pms_record or {}
     for name in pms_record.keys() & _FROM_THE_PMS:
         record[name] = pms_record[name]
-    given = pms_record.get("finances") or {}
-    record["finances"] = _finances(record["totalPrice"], record["currency"], given)
+    record["finances"] = _finances(record["totalPrice"], record["currency"], pms_record.get("finances") or {})
     room = request.get("roomId")
     record |= {"requestId": state.request_id, "pmsReservationId": state.pms_reservation_id}
     record["roomId"] = record["propertyId"] if room is None else room
@@ -171,8 +169,7 @@ def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str
 EVENT_TYPES: dict[Status, str] = {s: f"reservation.{s.lower()}.v1" for s in Status if s is not Status.PENDING}
 """The CloudEvents type for each status; PENDING has no event."""
 
-_UNSUCCESSFUL = (CancellationStatus.REFUSED, CancellationStatus.FAILED)
-_UNSUCCESSFUL_CANCELLATIONS = {each.value: f"reservation.cancellation_{each.lower()}.v1" for each in _UNSUCCESSFUL}
+_UNSUCCESSFUL_CANCELLATIONS = {each: f"reservation.cancellation_{each.lower()}.v1" for each in ("REFUSED", "FAILED")}
 """The event type of a cancellation that did not change the reservation."""
 
 RESULT_TYPES: tuple[str, ...] = (*EVENT_TYPES.values(), *_UNSUCCESSFUL_CANCELLATIONS.values())
@@ -238,13 +235,8 @@ def result_data(
     """The body of a result event: whose it is, how it ended, and the whole record (with its `problem`, if any); the cancellation,
     if the event is about one; the ids of other reservations that the PMS shows under its reference, if there are any; the request
     ids of others for the same stay and guest, if there are any; and `test`, if it belongs to test mode."""
-    data: dict[str, Any] = {
-        "requestId": request_id,
-        "workspaceId": workspace_id,
-        "integrationAccountId": account_id,
-        "status": str(status),
-        "reservation": record,
-    }
+    data: dict[str, Any] = {"requestId": request_id, "workspaceId": workspace_id, "integrationAccountId": account_id}
+    data |= {"status": str(status), "reservation": record}
     if doubles:
         data["otherPmsReservationIds"] = list(doubles)
     if similar_to:

@@ -160,7 +160,6 @@ _CardText = Annotated[str, Field(max_length=16, pattern=NO_NUL)]
 PostalCode = Annotated[_ShortText, BeforeValidator(_number_as_text, json_schema_input_type=_ShortText | _Int)]
 CardNumber = Annotated[_CardNumber, BeforeValidator(_number_as_text, json_schema_input_type=_CardNumber | _Int)]
 CardText = Annotated[_CardText, BeforeValidator(_number_as_text, json_schema_input_type=_CardText | _Int)]
-Confirmed = Annotated[str, Field(pattern=CONFIRMED)]
 
 # fmt: off
 Country = Literal[
@@ -259,7 +258,7 @@ class _Stay(Part):
     number_of_pets: Count | None = None
     notes: _LongText | None = None
     comments: _LongText | None = None
-    status: Confirmed | None = None
+    status: Annotated[str, Field(pattern=CONFIRMED)] | None = None
     payment_provider_id: TextOrNumber | None = None
 
 

@@ -160,10 +160,6 @@ class RequestIds:
         mac = self._mac(purpose.encode(), 15, account_id, content)
         return binascii.b2a_base64(mac, newline=False).decode()
 
-    def transaction_key(self, account_id: str, transaction_id: str) -> str:
-        """As `content_key`, for a transaction."""
-        return self.content_key(account_id, "transaction", transaction_id.encode())
-
     def card_mark(self, account_id: str, idempotency_key: str, digits: str) -> bytes:
         """One byte that differs for two cards under one key, but for one pair in 256. Only one byte: a thief of the store and
         the MAC key who knows a masked number and guesses the key still has some 400 candidate numbers."""
@@ -243,7 +239,7 @@ class Earlier:
     def is_repeated_by(self, natural: NaturalKey, accepted_at: datetime) -> bool:
         """Whether a submission accepted at `accepted_at` is this one sent again."""
         keyed = self.natural.keyed and natural.keyed
-        if keyed or not self._asks_the_same(natural) or not self.stands_for(accepted_at):
+        if keyed or not self._asks_the_same(natural) or not self.stands(accepted_at):
             return False
         if natural.transaction is not None or self.status in {Status.PENDING, Status.IN_DOUBT}:
             return True
@@ -251,31 +247,24 @@ class Earlier:
 
     def is_similar_to(self, natural: NaturalKey, accepted_at: datetime) -> bool:
         """Whether it has the stay and guest of a submission accepted at `accepted_at`, and both may exist."""
-        return natural.stay is not None and self.natural.stay == natural.stay and self.stands_for(accepted_at)
+        return natural.stay is not None and self.natural.stay == natural.stay and self.stands(accepted_at)
 
     def replaces(self, failed: NaturalKey, failed_at: datetime) -> bool:
         """Whether a submission that failed at `failed_at` must not be made any more because of this one: it is a duplicate,
         however much later, or it was sent in its place, for the same room, guest and price."""
-        if (self.natural.keyed and failed.keyed) or not stands(self.status, self.cancel_requested_at, None):
+        if (self.natural.keyed and failed.keyed) or not self.stands(None):
             return False
         return self._asks_the_same(failed) or (self.natural.key == failed.key and self.accepted_at >= failed_at)
 
-    def stands_for(self, accepted_at: datetime) -> bool:
-        """Whether the sender of another one, accepted at `accepted_at`, could expect a reservation from this one."""
-        return stands(self.status, self.cancel_requested_at, accepted_at)
+    def stands(self, at: datetime | None) -> bool:
+        """Whether it could have a reservation `at` that time, for all that the sender of another one knows; None: now."""
+        if self.cancel_requested_at is None:
+            return self.status in POSSIBLE and self.status is not Status.CANCELLED
+        return self.status in POSSIBLE and at is not None and self.cancel_requested_at > at
 
     def _asks_the_same(self, natural: NaturalKey) -> bool:
         by_same = None not in (self.natural.same, natural.same)
         return self.natural.same == natural.same if by_same else self.natural.key == natural.key
-
-
-def stands(status: Status, cancel_requested_at: datetime | None, at: datetime | None) -> bool:
-    """Whether a submission of this status could have a reservation `at` that time; None: now."""
-    if status not in POSSIBLE:
-        return False
-    if cancel_requested_at is None:
-        return status is not Status.CANCELLED
-    return at is not None and cancel_requested_at > at
 
 
 def contents_of(

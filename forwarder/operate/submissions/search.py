@@ -43,7 +43,8 @@ class SubmissionSearch:
         keys = None
         if query.transaction_id is not None:
             ids = await self.request_ids()
-            keys = {each: ids.transaction_key(each, query.transaction_id.strip()) for each in known}
+            transaction = query.transaction_id.strip().encode()
+            keys = {each: ids.content_key(each, "transaction", transaction) for each in known}
         wanted, below = replace(query, accounts=known, transaction_keys=keys), before
         while True:
             rows, below = await self.overview.search(wanted, limit=page, before=below)

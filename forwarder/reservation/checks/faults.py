@@ -66,23 +66,26 @@ _REQUIRED_SHAPES = {
 }
 
 
+_IN_OUR_WORDS = {
+    "missing": ("required", "is required"),
+    "extra_forbidden": ("unknown_field", "is not a field of this operation"),
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), ("wrong_type", "must be a JSON object")),
+    "inexact_number": ("inexact_number", "must be written in digits alone, or as a string: else it may not be exact"),
+    "number_as_string": ("wrong_type", "must be a JSON number, not a string: 480.50, without quotes"),
+    **dict.fromkeys(
+        ("decimal_type", "decimal_parsing", "finite_number"), ("wrong_type", "must be a finite JSON number")
+    ),
+    **dict.fromkeys(
+        ("date_type", "date_parsing", "date_from_datetime_parsing"),
+        ("invalid_date", "must be a date that exists, written YYYY-MM-DD"),
+    ),
+    **dict.fromkeys(("string_too_short", "too_short"), ("invalid_value", "must not be empty")),
+}
+
+
 def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
     context: Mapping[str, Any] = detail.get("ctx", {})
     match detail["type"]:
-        case "missing":
-            return "required", "is required"
-        case "extra_forbidden":
-            return "unknown_field", "is not a field of this operation"
-        case "model_type" | "model_attributes_type" | "dict_type":
-            return "wrong_type", "must be a JSON object"
-        case "inexact_number":
-            return "inexact_number", "must be written in digits alone, or as a string: else it may not be exact"
-        case "number_as_string":
-            return "wrong_type", "must be a JSON number, not a string: 480.50, without quotes"
-        case "decimal_type" | "decimal_parsing" | "finite_number":
-            return "wrong_type", "must be a finite JSON number"
-        case "date_type" | "date_parsing" | "date_from_datetime_parsing":
-            return "invalid_date", "must be a date that exists, written YYYY-MM-DD"
         case "literal_error" if detail["loc"][-1] == "country":
             codes = "the ISO 3166-1 alpha-2 codes that this service accepts, such as ES: see /docs#Address"
             return "invalid_value", f"must be one of {codes}"
@@ -90,22 +93,14 @@ def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
             return "invalid_value", f"must be {context['expected']}"
         case "string_pattern_mismatch":
             return "invalid_value", _REQUIRED_SHAPES[context["pattern"]]
-        case kind:
-            return _out_of_bounds(kind, context) or (kind, detail["msg"])
-
-
-def _out_of_bounds(kind: str, context: Mapping[str, Any]) -> tuple[str, str] | None:
-    match kind:
         case "string_too_long":
             return "too_long", f"must have at most {context['max_length']} characters"
-        case "string_too_short" | "too_short":
-            return "invalid_value", "must not be empty"
         case "greater_than_equal" | "greater_than":
             return "too_small", f"must be at least {int(context.get('ge', context.get('gt')))}"
         case "less_than_equal" | "less_than":
             return "too_large", f"must be at most {int(context.get('le', context.get('lt')))}"
-        case _:
-            return None
+        case kind:
+            return _IN_OUR_WORDS.get(kind, (kind, detail["msg"]))
 
 
 # --- unknown and misspelt names ---

@@ -77,10 +77,8 @@ class Plausibility(NamedTuple):
     def faults(self, request: AnyRequest) -> list[Fault]:
         return list(self._faults(request, None if isinstance(request, GeneralRequest) else request.guest))
 
-    def faults_in(self, operation: Operation, document: object) -> list[Fault]:
-        """The faults of a document that may be invalid in any way, as far as its values can be checked."""
-        if not isinstance(document, dict):
-            return []
+    def faults_in(self, operation: Operation, document: Mapping[str, Any]) -> list[Fault]:
+        """The faults of a document whose values may be wrong in any way, as far as they can be checked."""
         said = SimpleNamespace(arrival_date=_date(document.get("arrivalDate")))
         for name in ("number_of_guests", "number_of_adults", "number_of_children"):
             number = whole(document.get(to_camel(name)))
@@ -280,10 +278,18 @@ def _refuse_nothing(body: bytes) -> None:
 def _all_faults(
     operation: Operation, by_pointer: Mapping[str, Fault], document: Any, check: Plausibility | None, place: str = ""
 ) -> list[Fault]:
-    """The faults of single values and those between them, of a document that is at `place`."""
-    crossed = [replace(each, pointer=place + each.pointer) for each in _cross_faults(operation, document, check)]
+    """The faults of single values of a document that is at `place`; then those between fields, and those of `check`, as far as
+    its values, which may be wrong in any way, allow."""
+    crossed = list[Fault]()
+    if isinstance(document, dict):
+        arrival, departure = _date(document.get("arrivalDate")), _date(document.get("departureDate"))
+        crossed += _date_faults(arrival, departure) if arrival and departure else ()
+        currency = document.get("currency")
+        crossed += _currency_faults(currency.upper()) if isinstance(currency, str) and currency else ()
+        crossed += check.faults_in(operation, document) if check else ()
+    between = [replace(each, pointer=place + each.pointer) for each in crossed]
     faults = hinted(by_pointer, unknown_fields(MODELS[operation], document, place))
-    return [*faults, *(fault for fault in crossed if fault.pointer not in by_pointer)]
+    return [*faults, *(fault for fault in between if fault.pointer not in by_pointer)]
 
 
 def _date_faults(arrival: date, departure: date) -> list[Fault]:
@@ -303,20 +309,6 @@ def _currency_faults(currency: str | None) -> list[Fault]:
 
 _SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(CURRENCY_DECIMALS.values())}
 """The smallest amount of a currency with that many decimals."""
-
-
-def _cross_faults(operation: Operation, document: Any, check: Plausibility | None) -> Iterator[Fault]:
-    """The rules between fields, and those of `check`, as far as the values of a document that may be wrong allow."""
-    if not isinstance(document, dict):
-        return
-    arrival, departure = _date(document.get("arrivalDate")), _date(document.get("departureDate"))
-    if arrival and departure:
-        yield from _date_faults(arrival, departure)
-    currency = document.get("currency")
-    if isinstance(currency, str) and currency:
-        yield from _currency_faults(currency.upper())
-    if check:
-        yield from check.faults_in(operation, document)
 
 
 def _date(value: object) -> date | None:

@@ -488,7 +488,7 @@ async def test_what_workers_know_of_a_pms_is_shown(console: Console) -> None:
 
 async def test_each_way_to_search_finds_what_is_meant_and_nothing_else(console: Console) -> None:
     ids = RequestIds(await shared_key(console.backend.engine, "request-id-key"))
-    key = ids.transaction_key("casa-1", "tx-77")
+    key = ids.content_key("casa-1", "transaction", b"tx-77")
     ours = await taken_in(
         console,
         1,

@@ -181,7 +181,12 @@ def test_a_document_that_is_wrong_is_checked_as_far_as_it_goes(path: str, value:
     body = changed(BOOKING_ENGINE, path, value)
     faults = plausibility(NOON.replace(month=1)).faults_in("booking-engine", body)
     assert {fault.pointer for fault in faults} <= {*POINTERS, "/numberOfGuests"}
-    assert plausibility(NOON).faults_in("booking-engine", [body]) == []
+
+
+def test_a_body_that_is_no_object_is_refused_as_such() -> None:
+    faults = read_request("booking-engine", json.dumps([BOOKING_ENGINE]).encode(), plausibility(NOON))
+    assert isinstance(faults, list)
+    assert [(each.pointer, each.code) for each in faults] == [("", "wrong_type")]
 
 
 def test_a_guest_that_is_missing_is_refused_as_such() -> None:

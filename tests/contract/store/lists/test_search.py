@@ -29,7 +29,7 @@ GUESTS = (
 
 def _arrival(number: int, *, account: str, workspace: str, transaction: str = "", guest: int = 1) -> Arrival:
     made = arrival(number, account=account, guest=GUESTS[guest], propertyId=7 + number % 2)
-    key = IDS.transaction_key(account, transaction) if transaction else None
+    key = IDS.content_key(account, "transaction", transaction.encode()) if transaction else None
     natural = NaturalKey(f"{number}", key, window_seconds=1)
     accepted_at = NOW + timedelta(minutes=number)
     return replace(
