@@ -41,9 +41,8 @@ from forwarder.reservation.problems.problem import Fault, Problem, summary_of
 from forwarder.tenancy.access import Caller, RateLimits, rate_limited, with_allowance
 
 _RESULT_BYTES: Final = 1_024
-"""An upper bound of a receipt with the warning `sent_again`, and of a refusal by the idempotency key or the log."""
-_SIMILAR_BYTES: Final = 1_024
-"""Added to that, an upper bound of naming `MAX_SIMILAR` submissions, or every field of a refusal, twice."""
+"""An upper bound of a receipt with the warning `sent_again`, and of a refusal by the idempotency key or the log; and of what naming
+`MAX_SIMILAR` submissions, or every field of a refusal, twice adds to that."""
 
 _log = structlog.get_logger()
 
@@ -280,7 +279,7 @@ def _result_bytes(made: _Made, place: Place, origin: str) -> int:
         case DryRun():
             size += _RESULT_BYTES
         case NewSubmission():
-            size += _RESULT_BYTES + len(json_text(origin)) + (0 if made.natural is None else _SIMILAR_BYTES)
+            size += _RESULT_BYTES * (1 if made.natural is None else 2) + len(json_text(origin))
             size += 0 if made.refused is None else len(json_text(made.refused.as_json()))
         case _:
             assert_never(made)

@@ -10,7 +10,6 @@ from email.utils import parsedate_tz
 from typing import Final
 
 MAX_DIGITS: Final = 18  # the number of decimal digits that fit a 64-bit integer
-_WHOLE: Final = re.compile(r"[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
 _MAX_NUMBER_LENGTH: Final = 400  # also the largest decimal exponent
 _MAX_MOMENT_LENGTH: Final = 64
@@ -18,7 +17,7 @@ _MAX_MOMENT_LENGTH: Final = 64
 
 def whole_number(text: str, max_digits: int = MAX_DIGITS) -> int | None:
     """The number in `text`: digits 0 to 9 without a sign, at most `max_digits` of them."""
-    return int(text) if len(text) <= max_digits and _WHOLE.fullmatch(text) else None
+    return int(text) if len(text) <= max_digits and text.isascii() and text.isdigit() else None
 
 
 def number(text: str) -> float | None:

@@ -353,10 +353,8 @@ def _cut(value: Any, items: int, characters: int, depth: int) -> Any:
     match value:
         case None | bool():
             return value
-        case int():
+        case int() | float():  # NaN is not smaller either
             return value if abs(value) <= _LARGEST else None
-        case float():
-            return value if math.isfinite(value) and abs(value) <= _LARGEST else None
         case str():
             return cut_text(value, characters)
         case Mapping() if depth:

@@ -69,8 +69,14 @@ def _meant(node: ast.AST) -> Iterator[ProblemType]:
 
 
 def _fault_code(node: ast.AST) -> Iterator[str]:
-    """Of `Fault(pointer, code, detail)`, of a `return code, detail`, and of `BadTarget(code, detail)`, which becomes a fault."""
+    """Of `Fault(pointer, code, detail)`, of a `return code, detail`, of a table of these, and of `BadTarget(code, detail)`."""
     match node:
+        case ast.Dict(values=values):
+            found = [each.args[1] if isinstance(each, ast.Call) and len(each.args) > 1 else each for each in values]
+            for each in found:  # `dict.fromkeys(kinds, (code, detail))` has the same one of several
+                match each:
+                    case ast.Tuple(elts=[ast.Constant(value=str(code)), ast.Constant(value=str())]):
+                        yield code
         case ast.Call(func=ast.Name(id="BadTarget"), args=[ast.Constant(value=str(code)), *_]):
             yield code
         case ast.Call(func=ast.Name(id="Fault"), args=[_, ast.Constant(value=str(code)), *_]):
