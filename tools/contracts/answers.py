@@ -82,7 +82,7 @@ def response_examples() -> dict[str, Any]:
 
 
 def _dry_run(tried: DryRun) -> bytes:
-    return envelope(tried.success, to_json(tried.as_json()))
+    return envelope(not tried.refused, to_json(tried.as_json()))
 
 
 def _cancelling(settled: OutcomeEvent | None) -> Requested:
