@@ -34,17 +34,15 @@ class Beds24Adapter(MappedAdapter):
 
     async def create_many(self, bookings: Sequence[sdk.Booking], send: sdk.Send) -> Sequence[sdk.Outcome]:
         """One request for all bookings that can be written as Beds24 wants them; the others are refused unsent."""
-        outcomes: dict[str, sdk.Outcome] = {}
+        refused: dict[str, sdk.Outcome] = {}
         asked: list[tuple[sdk.Booking, sdk.Request]] = []
         for booking in bookings:
             try:
                 asked.append((booking, self._requests.build(self._mapping.create, Asked(booking))))
             except DoesNotFit as misfit:
-                outcomes[booking.reference] = self.misfit(misfit, booking)
-        if asked:
-            made = await self._post(asked, send)
-            outcomes |= {booking.reference: outcome for (booking, _), outcome in zip(asked, made, strict=True)}
-        return [outcomes[booking.reference] for booking in bookings]
+                refused[booking.reference] = self.misfit(misfit, booking)
+        made = iter(await self._post(asked, send) if asked else ())
+        return [refused.get(booking.reference) or next(made) for booking in bookings]
 
     async def _post(self, asked: Sequence[tuple[sdk.Booking, sdk.Request]], send: sdk.Send) -> Sequence[sdk.Outcome]:
         """The outcome of each booking. A response that is not about each of them means the same for all."""
@@ -93,9 +91,5 @@ def _text(value: object) -> str:
 @cache
 def _with_field(name: str) -> PmsMapping:
     """The page for accounts that keep our reference in another custom field."""
-    return load_document(
-        page_text("beds24")
-        .replace(f" {_FIELD}: reference", f" {name}: reference")
-        .replace(f": {_FIELD}\n", f": {name}\n"),
-        PmsMapping,
-    )
+    page = page_text("beds24").replace(f" {_FIELD}: reference", f" {name}: reference")
+    return load_document(page.replace(f": {_FIELD}\n", f": {name}\n"), PmsMapping)

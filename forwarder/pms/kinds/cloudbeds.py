@@ -36,13 +36,10 @@ class CloudbedsAdapter(MappedAdapter):
 
     @property
     def fields(self) -> sdk.FieldTable:
+        if "notesField" in self._settings:  # notes go with the reservation, in a field of the account's
+            return self._requests.table
         own = {"notes": sdk.SentAs((_NOTE,)), "comments": sdk.SentAs((_NOTE,), "below the notes")}
-        return self._requests.table.but(own, notes=_NOTE) if self._follows else self._requests.table
-
-    @property
-    def _follows(self) -> bool:
-        """Whether notes are a note of the reservation: else they go with it, in a field of the account's."""
-        return "notesField" not in self._settings
+        return self._requests.table.but(own, notes=_NOTE)
 
     async def create(self, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
         """The first request makes the booking. It exists even if the next ones fail, which add a note and read its price."""
@@ -86,15 +83,13 @@ class CloudbedsAdapter(MappedAdapter):
         same = known and id_of(self._mapping.reservation, shown) == outcome.pms_reservation_id
         return self._record(outcome, shown, booking) if same and may_be_ours(self._mapping, shown, booking) else outcome
 
-    async def _leave_note(
-        self, reservation_id: str, booking: sdk.Booking, send: sdk.Send, *, again: bool = False
-    ) -> None:
+    async def _leave_note(self, pms_id: str, booking: sdk.Booking, send: sdk.Send, *, again: bool = False) -> None:
         """A note that fails twice is given up and logged as lost; the booking remains. `again`: an earlier push may have left it;
         where nobody can tell, it is left again: twice is better than never."""
-        notes = self._requests.notes(booking) if self._follows else ""
+        notes = "" if "notesField" in self._settings else self._requests.notes(booking)
         if not notes:
             return
-        place = {"propertyID": self._settings.get("propertyId", booking.property_id), "reservationID": reservation_id}
+        place = {"propertyID": self._settings.get("propertyId", booking.property_id), "reservationID": pms_id}
         base, accept = self._requests.base_url, (b"Accept", b"application/json")
         if again:
             request = sdk.Request("GET", f"{base}/getReservationNotes", (accept,), query=urlencode(place))
@@ -110,7 +105,7 @@ class CloudbedsAdapter(MappedAdapter):
                 response = await self._credentials.send(request, send)
                 if (sdk.read_object(response) or {}).get("success") is True:
                     return
-        _log.warning("note.lost", request_id=booking.reference, kind="cloudbeds", pms_reservation_id=reservation_id)
+        _log.warning("note.lost", request_id=booking.reference, kind="cloudbeds", pms_reservation_id=pms_id)
 
     def record(self, shown: Mapping[str, Any], booking: sdk.Booking) -> dict[str, Any]:  # noqa: ARG002 - the port's
         """No currency is shown."""

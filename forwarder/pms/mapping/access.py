@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from http import HTTPStatus
+from itertools import chain
 from typing import Annotated, Final, Literal
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -177,7 +178,7 @@ class Credentials:
             asked = {"grant_type": oauth.grant, "client_id": client_id, "client_secret": secret, "scope": oauth.scope}
             asked |= {"refresh_token": refresh_token, **self._more}
             form = {name: text for name, text in asked.items() if text is not None}
-            content = urlencode(form).encode("ascii") if oauth.encoding == "form" else to_json(form)
+            content = urlencode(form).encode() if oauth.encoding == "form" else to_json(form)
             headers = (_ACCEPT, (b"Content-Type", MEDIA_TYPES[oauth.encoding]))
             request = sdk.Request("POST", self._url, headers, content)
         response = await send(request)
@@ -194,7 +195,7 @@ def _signed(request: sdk.Request, signature: Signature, credential: str, now: da
     if not key or not secret:
         raise sdk.NotSent("pms_credential_invalid", "The account's credential is not of the form KEY:SECRET.")
     query = urlencode(sorted(parse_qsl(request.query, keep_blank_values=True)), quote_via=quote)
-    parts: dict[SignedPart, str] = {
+    parts: dict[SignedPart | Literal["signature"], str] = {
         "method": request.method,
         "path": destination_of(request.url).target.decode("ascii"),
         "query": query,
@@ -204,23 +205,18 @@ def _signed(request: sdk.Request, signature: Signature, credential: str, now: da
         "key": key,
     }
     text = "\n".join(parts[part] for part in signature.text)
-    signed = b64encode(hmac.digest(secret.encode(), text.encode(), "sha256")).decode()
-    headers: list[tuple[bytes, bytes]] = []
-    for name, what in signature.headers.items():
-        headers += sdk.credential_header(name.encode(), signed if what == "signature" else parts[what])
-    return replace(request, headers=(*request.headers, *headers), query=query)
+    parts["signature"] = b64encode(hmac.digest(secret.encode(), text.encode(), "sha256")).decode()
+    headers = [sdk.credential_header(name.encode(), parts[what]) for name, what in signature.headers.items()]
+    return replace(request, headers=(*request.headers, *chain(*headers)), query=query)
 
 
 def _client_of(oauth: OAuth, credential: str) -> tuple[str, str, str | None] | None:
     """The id and the secret of an OAuth client, and a refresh token; None for a credential that is itself a token."""
-    client_id, _, secret = credential.partition(":")
-    refresh_token: str | None = None
     if oauth.grant == "refresh_token":
-        try:
-            given = from_json(credential)
-            client_id, secret, refresh_token = (given[name] for name in ("clientId", "clientSecret", "refreshToken"))
-        except (ValueError, LookupError, TypeError):
-            return None
-        if not all(isinstance(one, str) for one in (client_id, secret, refresh_token)):
-            return None
-    return (client_id, secret, refresh_token) if oauth.grant != "header" and client_id and secret else None
+        with suppress(ValueError):
+            match from_json(credential):
+                case {"clientId": str(name), "clientSecret": str(key), "refreshToken": str(token)} if name and key:
+                    return name, key, token
+        return None
+    client_id, _, secret = credential.partition(":")
+    return (client_id, secret, None) if oauth.grant != "header" and client_id and secret else None

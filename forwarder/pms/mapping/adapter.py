@@ -46,16 +46,13 @@ class MappedAdapter:
         mapping = self._mapping = self.mapping_for(mapping, self._settings)
         self._requests = Requests(mapping, connection.base_url.rstrip("/"), self._settings)
         self.table, self._clock = self._requests.table, clock
+        self.capabilities = mapping.capabilities(self._settings)
         self._auth = next(one for one in mapping.auth if one.only_if.items() <= self._settings.items())
         self._credentials = Credentials(self._auth, connection, clock, ended=self._has_ended, token_url=token_url)
 
     @property
     def fields(self) -> sdk.FieldTable:
         return self.table
-
-    @property
-    def capabilities(self) -> sdk.Capabilities:
-        return self._mapping.capabilities(self._settings)
 
     # --- for kinds with code to override ---
 
@@ -333,12 +330,10 @@ class MappedAdapter:
 
     def _ruled(self, rule: Rule, response: sdk.Response, body: object, booking: sdk.Booking) -> Failure:
         said, code = self.words(body), rule.becomes
-        meaning = self._meaning(rule, body)
-        if meaning is not None and code in _REFUSED_BY_WORDS and is_ambiguous(response.status_code):
-            meaning = sdk.Meaning.FAILED
-        if meaning is not None:
-            outcome = sdk.outcome_of_message(meaning, said, booking)
-            return self._with_pause(outcome, response)
+        if (meaning := self._meaning(rule, body)) is not None:
+            if code in _REFUSED_BY_WORDS and is_ambiguous(response.status_code):
+                meaning = sdk.Meaning.FAILED
+            return self._with_pause(sdk.outcome_of_message(meaning, said, booking), response)
         if code in ("deferred", "in_doubt"):
             detail = f"By the account's mapping, this answer (HTTP {response.status_code}) says so."
             wait = sdk.retry_after(response, self._clock.now())
@@ -374,8 +369,8 @@ class MappedAdapter:
             if create.id is None and shown.status is not None and shown.status.tentative:
                 where = ".".join(filter(None, (create.reservation, shown.status.path)))
                 values[where] = min(shown.status.tentative)
-        response = sdk.Response(status, (), to_json(assembled(values)))
-        return sdk.StandIn(response, f"The PMS makes the {what}, under the id {_STAND_IN_ID}.")
+        means = f"The PMS makes the {what}, under the id {_STAND_IN_ID}."
+        return sdk.StandIn(sdk.Response(status, (), to_json(assembled(values))), means)
 
 
 # --- kinds ---

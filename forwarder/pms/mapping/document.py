@@ -35,13 +35,12 @@ def read_document(text: str) -> tuple[Any, Mapping[Loc, int]]:
         raise DocumentFault([f"the document is longer than {_MAX_LENGTH} characters"])
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        where = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
-        raise DocumentFault([f"{where}is not YAML: {error.problem}"]) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f"line {mark.line + 1}: "
+        raise DocumentFault([f"{where}is not YAML: {getattr(error, 'problem', error)}"]) from error
     except RecursionError:
         raise DocumentFault(["nested too deeply"]) from None
-    except yaml.YAMLError as error:
-        raise DocumentFault([f"is not YAML: {error}"]) from error
     if root is None:
         raise DocumentFault(["the document is empty"])
     lines: dict[Loc, int] = {}

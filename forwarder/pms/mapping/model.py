@@ -49,12 +49,8 @@ class Statement(parts.Table):
 
 def source_of(evidence: Sequence[Statement], path: str) -> By | None:
     """The source of that statement. If two matches are equally close, the less certain one counts."""
-    fits = [
-        (len(of), list(SOURCES).index(statement.by), statement.by)
-        for statement in evidence
-        for of in statement.of
-        if path == of or path.startswith(of + ".")
-    ]
+    known = [(of, statement.by) for statement in evidence for of in statement.of]
+    fits = [(len(of), [*SOURCES].index(by), by) for of, by in known if f"{path}.".startswith(f"{of}.")]
     return max(fits)[2] if fits else None
 
 

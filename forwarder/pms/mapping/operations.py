@@ -48,7 +48,8 @@ class Operation(parts.Table):
 
     @property
     def options(self) -> frozenset[str]:
-        return parts.options_in(self.query) | parts.options_in(self.body)
+        sources = (one for values in (self.query, self.body) for source in values.values() for one in source.inner)
+        return frozenset(one.option for one in sources if one.option is not None)
 
     @property
     def _in_the_address(self) -> frozenset[str]:
@@ -72,18 +73,14 @@ class Operation(parts.Table):
         if not self.success.status or max(self.success.status) >= 300:  # noqa: PLR2004 - HTTP's successes
             yield "success.status: one or more of 200 to 299"
         # The statuses that mean it without a look at the body. For a refusal only two: others may come from any server on the way.
-        by_status = dict.fromkeys(("absent", "cancelled", "confirmed"), range(0)) | {
-            **dict.fromkeys(_PUT_OFF, range(400, 500)),
-            **dict.fromkeys(("in_doubt", "failed"), range(200, 600)),
-        }
+        by_status = dict.fromkeys(("absent", "cancelled", "confirmed"), range(0))
+        by_status |= dict.fromkeys(NOT_REFUSALS, range(200, 600)) | dict.fromkeys(_PUT_OFF, range(400, 500))
         for number, rule in enumerate(self.errors, 1):
             if rule.becomes not in self.outcomes:
                 yield f"errors, rule {number}: becomes is one of {', '.join(sorted(self.outcomes))}"
             if not rule.reads_the_body and not rule.status <= {*by_status.get(rule.becomes, (409, 422))}:
-                yield (
-                    f"errors, rule {number}: such a status may come from any server on the way; say by `when` or `matches` "
-                    f"what the PMS's own answer holds"
-                )
+                better = "say by `when` or `matches` what the PMS's own answer holds"
+                yield f"errors, rule {number}: such a status may come from any server on the way; {better}"
 
 
 class _Make(Operation):

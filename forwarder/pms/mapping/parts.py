@@ -119,11 +119,6 @@ def names_in(sources: Sources) -> frozenset[str]:
     return frozenset(name for source in sources.values() for one in source.inner for name in one.fields)
 
 
-def options_in(sources: Sources) -> frozenset[str]:
-    """The options of the account that are sent there."""
-    return frozenset(one.option for source in sources.values() for one in source.inner if one.option is not None)
-
-
 def placeholders(template: str) -> list[tuple[str, str | None]]:
     """A path's pieces: literal text, and the name of the field that follows it."""
     return [(text, name) for text, name, _, _ in Formatter().parse(template)]
@@ -186,10 +181,10 @@ class Condition(Table):
         return (not self.status or status in self.status) and self._holds(body)
 
     def _holds(self, body: Any) -> bool:
-        return all(same(value_at(body, path), expected) for path, expected in self.when.items()) and all(
-            (value_at(body, path) not in (MISSING, None)) is there
-            for paths, there in ((self.has, True), (self.lacks, False))
-            for path in paths
+        return (
+            all(same(value_at(body, path), expected) for path, expected in self.when.items())
+            and all(value_at(body, path) not in (MISSING, None) for path in self.has)
+            and all(value_at(body, path) in (MISSING, None) for path in self.lacks)
         )
 
 

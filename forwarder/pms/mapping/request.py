@@ -1,6 +1,6 @@
 """What is sent of a booking under a mapping: the table of its fields, the requests, and notes for the rest. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -176,11 +176,17 @@ class Requests:
                 if segment is None:
                     raise DoesNotFit(name, "a part of an address")
                 path += segment
-        content = b""
-        if operation.body and operation.encoding == "form":
-            content = urlencode(_texts(self.values(operation, asked))).encode("ascii")
-        elif operation.body:
-            whole = assembled(self.values(operation, asked))
+        content, sources, found = b"", operation.body, self._found(operation.body, asked)
+        if isinstance(operation, Create) and self._notes is not None:
+            guest = {} if operation.guest is None else operation.guest.body
+            of_guest = _kept(guest, self._found(guest, asked))
+            notes = self._notes_with(asked.booking, _kept(sources, found, {self._notes}), of_guest)
+            found[self._notes] = Sent(notes or None)
+        values = {name: one.value for name, one in _kept(sources, found).items()}
+        if sources and operation.encoding == "form":
+            content = urlencode(_texts(values)).encode("ascii")
+        elif sources:
+            whole = assembled(values)
             content = to_json([whole] if isinstance(operation, Create) and operation.as_list else whole)
         headers = list(self._headers)
         if isinstance(operation, Create) and operation.key_header is not None:
@@ -189,21 +195,9 @@ class Requests:
             headers.append((b"Content-Type", MEDIA_TYPES[operation.encoding]))
         return sdk.Request(operation.method, self.base_url + path, headers, content, query=urlencode(query))
 
-    def values(self, operation: Operation, asked: Asked) -> Mapping[str, Any]:
-        """The values of the body, by the PMS's names. Raises `DoesNotFit`."""
-        sources, found = operation.body, self._found(operation.body, asked)
-        notes = self._notes if isinstance(operation, Create) else None
-        if notes is not None:
-            guest = self._mapping.create.guest
-            of_guest = {} if guest is None else _kept(guest.body, self._found(guest.body, asked))
-            said = [*_kept(sources, found, {notes}).values(), *of_guest.values()]
-            found[notes] = Sent(self._notes_with(said, asked.booking) or None)
-        return {name: one.value for name, one in _kept(sources, found).items()}
-
     def notes(self, booking: sdk.Booking) -> str:
         sources = self._mapping.create.body
-        said = _kept(sources, self._found(sources, Asked(booking)))
-        return self._notes_with(said.values(), booking)
+        return self._notes_with(booking, _kept(sources, self._found(sources, Asked(booking))))
 
     def _found(self, sources: Sources, asked: Asked) -> dict[str, Sent]:
         return {name: self._one(source, asked) for name, source in sources.items()}
@@ -249,9 +243,9 @@ class Requests:
                 return Sent(value, frozenset(SAID.get(name, (name,)) if whole else ()))
         return Sent(None)
 
-    def _notes_with(self, sent: Iterable[Sent], booking: sdk.Booking) -> str:
+    def _notes_with(self, booking: sdk.Booking, *sent: Mapping[str, Sent]) -> str:
         """The caller's notes, and below them what `sent` does not express. If all is too long for the PMS, the caller's are cut."""
-        unfit = self._unfit(booking, frozenset().union(*(one.says for one in sent)))
+        unfit = self._unfit(booking, {name for values in sent for one in values.values() for name in one.says})
         first = [f"Reference: {booking.reference}"] if self._mapping.create.reference_in_notes else []
         own = []
         for name in self._own_names:  # the caller's own texts that go into these notes
@@ -265,7 +259,7 @@ class Requests:
         above = _shortened_to(max(self._most - len(below) - 1, len(_CUT)), "\n".join([*first, *own]))
         return "\n".join(part for part in (above, below) if part)[: self._most]
 
-    def _unfit(self, booking: sdk.Booking, said: AbstractSet[str]) -> dict[str, str | None]:
+    def _unfit(self, booking: sdk.Booking, said: set[str]) -> dict[str, str | None]:
         """The fields that are sent incompletely, each with what the notes say in place of its value."""
         unfit: dict[str, str | None] = dict.fromkeys(self._targeted - said - {*_NOTES})
         if self._in_full:

@@ -132,9 +132,8 @@ def inconclusive(
 ) -> sdk.Deferred | None:
     """Why no page can prove ours absent, after one with `items`; `known`: the ids on earlier pages."""
     shown, ids = mapping.reservation, [id_of(mapping.reservation, item) for item in items]
-    known_by, dates = (
-        (shown.email, (shown.arrival, shown.departure)) if mapping.finds_by_stay else (shown.reference, ())
-    )
+    known_by = shown.email if mapping.finds_by_stay else shown.reference
+    dates = (shown.arrival, shown.departure) if mapping.finds_by_stay else ()
     for item in items:
         if value_at(item, known_by) is MISSING or None in [shown.day(value_at(item, path)) for path in dates]:
             return sdk.Deferred("pms_scope_too_small", "The PMS shows reservations without what ours is known by.")
@@ -173,11 +172,9 @@ def end_of_list(body: Any, seen: int) -> sdk.Absent | sdk.Deferred:
     places = [body, *(body.get(name) for name in ("meta", "pagination", "paging"))] if isinstance(body, dict) else []
     more = ("hasMore", "has_more", "hasNext", "has_next", "hasNextPage", "has_next_page")
     counts = "total count totalCount total_count totalItems total_items totalResults total_results".split()
-    for place in places:
-        said = place if isinstance(place, dict) else {}
-        if any(said.get(name) is True for name in more) or any(
-            (sdk.decimal(said.get(name)) or 0) > seen for name in counts
-        ):
+    for said in sdk.objects(places):
+        counted = max(sdk.decimal(said.get(name)) or 0 for name in counts)
+        if counted > seen or any(said.get(name) is True for name in more):
             detail = "The PMS says that there are more reservations than it lists."
             return sdk.Deferred("pms_answer_not_understood", detail)
     return sdk.Absent()
@@ -194,9 +191,7 @@ def found_among(
         ours, ids = [ours[ids.index(booking.pms_id)]], [booking.pms_id]
     states = {state_of(shown, item): item for item in ours}
     there = ("confirmed", "tentative")
-    held = {
-        one: item for one, item in zip(ids, ours, strict=True) if one is not None and state_of(shown, item) in there
-    }
+    held = {one: item for one, item in zip(ids, ours, strict=True) if one and state_of(shown, item) in there}
     if held:
         pms_id = min(held, key=lambda one: state_of(shown, held[one]) != "confirmed")
         standing = _standing(mapping, pms_id, held[pms_id], booking) or sdk.harmless(sdk.not_understood(response))
@@ -215,10 +210,9 @@ def found_among(
 def _looks_alike(ids: Sequence[str | None]) -> sdk.Deferred:
     """The outcome of a look-up that found reservations which may be ours."""
     named = ", ".join(pms_id for pms_id in ids if pms_id is not None) or "without an id"
-    alike = (
-        f"The PMS shows a reservation of the same property, days and guest ({named}), and keeps no reference that could"
-    )
-    return sdk.Deferred(LOOKS_ALIKE, f"{alike} tell whether it is this one. Look at it there, and settle it.")
+    alike = f"The PMS shows a reservation of the same property, days and guest ({named})"
+    unknown = "and keeps no reference that could tell whether it is this one. Look at it there, and settle it."
+    return sdk.Deferred(LOOKS_ALIKE, f"{alike}, {unknown}")
 
 
 def words(mapping: PmsMapping, body: Any) -> str:
@@ -297,9 +291,8 @@ def record_of(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, 
             if last in _LINES and (exact := sdk.decimal(value)) is not None:
                 value = sdk.price_part(last, [(_LINES[last], exact)] if exact else [], exact)
         part[last] = None if value is MISSING else value
-    if "accessCode" in fields:
-        code = fields.pop("accessCode")
-        fields["codes"] = None if code is None else {"accessCode": code if isinstance(code, list) else [str(code)]}
+    if (code := fields.pop("accessCode", None)) is not None:
+        fields["codes"] = {"accessCode": code if isinstance(code, list) else [str(code)]}
     record = sdk.record_fields(fields | {"finances": finances})
     return record if record.get("finances") else {name: value for name, value in record.items() if name != "finances"}
 

@@ -95,10 +95,9 @@ def assembled(values: Mapping[str, Any]) -> Any:
     for path, value in values.items():
         step, _, rest = path.partition(".")
         parts.setdefault(step, {})[rest] = value
-    shaped = {step: assembled(below) for step, below in parts.items()}
-    if shaped and all(step.isdecimal() for step in shaped):
-        return [shaped[step] for step in sorted(shaped, key=int)]
-    return shaped
+    is_list = bool(parts) and all(map(str.isdecimal, parts))
+    shaped = {step: assembled(parts[step]) for step in (sorted(parts, key=int) if is_list else parts)}
+    return [*shaped.values()] if is_list else shaped
 
 
 def clashes(paths: Iterable[str]) -> str:
@@ -149,13 +148,8 @@ DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
 """Derived values → the fields that they come from: parts of a name, all guests, adults, and children with infants (for a PMS that
 does not count infants)."""
 
-SAID: Final[Mapping[str, tuple[str, ...]]] = {
-    **DERIVED,
-    "guests.total": ("numberOfGuests",),
-    "guests.adults": ("numberOfAdults",),
-    "guests.children": ("numberOfChildren",),
-}
-"""Derived values → the fields that they express completely."""
+SAID: Final = {name: of if name.startswith("guest.") else of[:1] for name, of in DERIVED.items()}
+"""Derived values → the fields that they express completely: of a headcount, the first."""
 
 FIELDS: Final = (
     (_names(BookingEngineRequest) - {"guest", "cardDetails", "status"})
@@ -205,15 +199,12 @@ def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
         case ["guest", "name"]:
             value = booking.guest_name
         case ["guest", "first" | "last" as part]:
-            first, last, _ = first_and_last(booking)
-            value = first if part == "first" else last
+            value = first_and_last(booking)[0 if part == "first" else 1]
         case ["guests", "total"]:
             given = booking.fields.get("numberOfGuests")
             value = given if given is not None else sum(booking.fields.get(one) or 0 for one in _GUESTS) or None
-        case ["guests", "adults"]:
-            value = headcount(booking, infants_are_children=False).adults
-        case ["guests", "children"]:
-            value = headcount(booking, infants_are_children=True).children
+        case ["guests", "adults" | "children" as part]:
+            value = getattr(headcount(booking, infants_are_children=part == "children"), part)
         case ["guest", "address", part]:
             value = (booking.guest.get("address") or {}).get(part)
         case ["guest", part]:
@@ -231,16 +222,19 @@ def written(booking: Booking, name: str, value: Any, form: Written | None, date_
         return date.fromisoformat(str(value)).strftime(date_format), True
     match form:
         case "id":
-            text = str(value)
-            if re.fullmatch(r"(?=.*[1-9])[0-9]{1,18}", text) is None:
+            if re.fullmatch(r"(?=.*[1-9])[0-9]{1,18}", str(value)) is None:
                 raise DoesNotFit(name, "a whole number above 0")
-            return int(text), True
+            return int(value), True
         case None:
             return (json_number(value) if isinstance(value, Decimal) else value), True
         case "text":
             return as_text(value), True
         case "minorUnits":
-            return _minor_units(booking, name, value), True
+            decimals = CURRENCY_DECIMALS.get(booking.currency or "")
+            units = None if decimals is None else _number(name, value, "number").scaleb(decimals)
+            if units is None or units != units.to_integral_value():
+                raise DoesNotFit(name, "an amount in the minor units of its currency")
+            return int(units), True
         case "country":
             code = code_of(value)
             return code, code is not None
@@ -256,14 +250,6 @@ def written(booking: Booking, name: str, value: Any, form: Written | None, date_
             if form == "integer" and number != number.to_integral_value():
                 raise DoesNotFit(name, "a whole number")
             return json_number(number), True
-
-
-def _minor_units(booking: Booking, name: str, value: Any) -> int:
-    decimals = CURRENCY_DECIMALS.get(booking.currency or "")
-    units = None if decimals is None else _number(name, value, "number").scaleb(decimals)
-    if units is None or units != units.to_integral_value():
-        raise DoesNotFit(name, "an amount in the minor units of its currency")
-    return int(units)
 
 
 def _number(name: str, value: Any, form: str) -> Decimal:

@@ -24,7 +24,7 @@ No other request contains the card. If the card is refused, the tentative bookin
 the card was charged, the booking is left as it is: it is confirmed, or expires by itself.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from datetime import datetime, timedelta
 from decimal import Decimal
 from http import HTTPStatus
@@ -44,20 +44,12 @@ _MEDIA_TYPE: Final = b"application/vnd.api+json"
 _AUTH: Final = Auth(form="oauth", oauth=OAuth(grant="refresh_token", tokenUrl="{base}/oauth/token"))
 _PER_PAGE: Final = 100
 _MOST_PAGES: Final = 20
-_OF_THE_CARD: Final = frozenset(
-    """
-    credit_card payment card_number cardholder_name expires_at_month expires_at_year security_code address1 address2 zip city state
-    country_code
-    """.split()
-)
 
 
 class BookingSyncAdapter:
     """BookingSync as one account speaks it."""
 
-    capabilities: ClassVar[sdk.Capabilities] = sdk.Capabilities(
-        idempotent_create=False, find_by_reference=True, cancel=True
-    )
+    capabilities: ClassVar = sdk.Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
     limits: ClassVar[sdk.Limits] = sdk.Limits((sdk.Limit(1000, 3600.0),), requests_per_push=2)
     options: ClassVar[type[requests.BookingSyncOptions]] = requests.BookingSyncOptions
     fields: sdk.FieldTable = requests.FIELDS
@@ -108,9 +100,8 @@ class BookingSyncAdapter:
 
     async def _quote(self, booking: sdk.Booking, send: sdk.Send) -> Quote | sdk.Outcome:
         people = sdk.headcount(booking, infants_are_children=False)
-        arrival, departure = booking.arrival.isoformat(), booking.departure.isoformat()
-        asked: dict[str, Any] = {"rental_id": booking.property_id, "start_at": arrival, "end_at": departure}
-        asked |= {"adults": people.adults, "children": people.children}
+        stay = {"start_at": booking.fields["arrivalDate"], "end_at": booking.fields["departureDate"]}
+        asked = {"rental_id": booking.property_id, **stay, "adults": people.adults, "children": people.children}
         response = await _safely(self._ask(send, "GET", "rentals/search", query=urlencode(requests.given(asked))))
         quotes = requests.quotes_in(response, booking) if response.status_code == HTTPStatus.OK else None
         if quotes is None:
@@ -125,15 +116,21 @@ class BookingSyncAdapter:
     async def _book_for_client(
         self, rental: str, booking: sdk.Booking, quote: Quote | None, send: sdk.Send, held_until: datetime | None = None
     ) -> SyncBooking | sdk.Outcome:
-        """Makes the guest's record first, and no booking, so that a failure there leaves no booking in doubt."""
+        """Makes the guest first, so that a failure there leaves no booking in doubt."""
         response = await _safely(self._ask(send, "POST", "clients", requests.client_body(booking)))
         if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY:
             return sdk.refusal(booking, "guest_refused", responses.refusal_in(response)[1])
         client_id = responses.only_id_in(response, "clients")
         if client_id is None:
             return sdk.harmless(self._unexpected(response))
-        body = requests.booking_body(booking, client_id, self._options, quote, held_until)
+        own = {
+            "booked": held_until is None,
+            "tentative_expires_at": None if held_until is None else f"{held_until:%Y-%m-%dT%H:%M:%SZ}",
+            "client_id": client_id,
+            "source_id": self._options.source_id,
+        }
         status = "Booked" if held_until is None else "Tentative"
+        body = requests.booking_body(booking, self._options, quote, own)
         return await self._book(f"rentals/{rental}/bookings", body, booking, send, status)
 
     async def _book(
@@ -162,9 +159,8 @@ class BookingSyncAdapter:
 
     async def find(self, booking: sdk.Booking, send: sdk.Send) -> sdk.LookupOutcome:
         """Looks through what ends after the arrival and starts before the departure, cancelled ones too, page by page."""
-        arrival, departure = booking.arrival.isoformat(), booking.departure.isoformat()
-        asked: dict[str, Any] = {"rental_id": booking.property_id, "from": arrival, "until": departure}
-        asked |= {"include_canceled": "true", "per_page": _PER_PAGE}
+        stay = {"from": booking.fields["arrivalDate"], "until": booking.fields["departureDate"]}
+        asked = {"rental_id": booking.property_id, **stay, "include_canceled": "true", "per_page": _PER_PAGE}
         shown: list[SyncBooking] = []
         for page in range(1, _MOST_PAGES + 1):
             response = await self._ask(send, "GET", "bookings", query=urlencode({**asked, "page": page}))
@@ -211,9 +207,7 @@ class BookingSyncAdapter:
         is_there = rental_id is not None and str(rental_id) == booking.property_id
         return sdk.Cancelled() if is_there else sdk.harmless(self._unexpected(response))
 
-    async def _ask(
-        self, send: sdk.Send, method: str, path: str, content: bytes = b"", *, query: str = ""
-    ) -> sdk.Response:
+    async def _ask(self, send: sdk.Send, method: str, path: str, content: bytes = b"", query: str = "") -> sdk.Response:
         """The response to a request below the base URL. Raises `NotSent` and `NoResponse`."""
         if self._unusable:
             detail = "The account's credential is a JSON object without clientId, clientSecret and refreshToken."
@@ -264,28 +258,27 @@ class BookingSyncAdapter:
         """None where the card was charged."""
         card = booking.card
         assert card is not None  # noqa: S101 - for the type: it is only asked to charge one
+        month, year = (card.expiry_month or "").strip(), (card.expiry_year or "").strip()
+        fields = {
+            "card_number": "".join(filter(str.isdigit, card.card_number or "")),
+            "cardholder_name": card.card_holder_name,
+            "expires_at_month": month and month.zfill(2),
+            "expires_at_year": f"20{year}" if len(year) == 2 else year,  # noqa: PLR2004 - callers may leave out the century
+            "security_code": card.cvv,
+        }
         gateway = cards.model_dump(include={"gateway_id", "gateway_name", "gateway_type"})
         body = _payment(booking, kind="instant-booking", **gateway)
         try:
             response = await _safely(self._ask(send, "POST", f"bookings/{held.id}/payments", body))
             payment_id = responses.only_id_in(response, "payments")
             if payment_id is None:
-                said = sdk.discreet(_listed(responses.errors_in(response)), booking) or "no reason given"
+                said = sdk.discreet(responses.listed(responses.errors_in(response)), booking) or "no reason given"
                 detail = f"BookingSync takes no payment for the booking (HTTP {response.status_code}): {said}."
                 return sdk.Deferred("pms_payment_not_possible", detail)
-            month, year = (card.expiry_month or "").strip(), (card.expiry_year or "").strip()
-            fields = {
-                "card_number": "".join(character for character in card.card_number or "" if character.isdigit()),
-                "cardholder_name": card.card_holder_name,
-                "expires_at_month": month and month.zfill(2),
-                "expires_at_year": f"20{year}" if len(year) == 2 else year,  # noqa: PLR2004 - callers may leave out the century
-                "security_code": card.cvv,
-            }
-            charge = (
-                {"tentative_payment_id": payment_id} | requests.given(fields) | requests.address_of(booking) | gateway
-            )
+            shown = requests.given(fields) | requests.address_of(booking)
+            content = to_json({"tentative_payment_id": payment_id, **shown, **gateway})
             headers = [(b"Accept", b"application/json"), (b"Content-Type", b"application/json")]
-            response = await send(sdk.Request("POST", cards.url, headers, to_json(charge)))
+            response = await send(sdk.Request("POST", cards.url, headers, content))
         except sdk.NotSent as failure:
             return sdk.harmless(sdk.outcome_of(failure))
         match response.status_code:
@@ -296,8 +289,9 @@ class BookingSyncAdapter:
                 return sdk.refusal(booking, "card_refused", said)
             case HTTPStatus.UNPROCESSABLE_ENTITY:
                 errors = responses.errors_in(response)
-                if errors and errors.keys() <= _OF_THE_CARD:
-                    return sdk.refusal(booking, "card_refused", _listed(errors))
+                of_the_card = {"credit_card", "payment", *fields, *requests.ADDRESS.values(), "country_code"}
+                if errors and errors.keys() <= of_the_card:
+                    return sdk.refusal(booking, "card_refused", responses.listed(errors))
                 if errors and errors.keys() <= {"data", *gateway}:
                     detail = "The payment gateway of the account's options is not the rental's."
                     return sdk.Deferred("pms_payment_not_possible", detail)
@@ -377,10 +371,6 @@ def _cents(booking: sdk.Booking) -> int | None:
         return None
     cents = price * 100
     return int(cents) if cents == cents.to_integral_value() else None
-
-
-def _listed(errors: Mapping[str, str]) -> str:
-    return "; ".join(f"{field}: {text}" for field, text in errors.items())
 
 
 def _answer(status: int, means: str, **body: Any) -> sdk.StandIn:

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Self
@@ -79,9 +78,9 @@ _TIMES: Final = ("arrivalEstimatedTime", "departureEstimatedTime")
 _NO_ROOMS: Final = sdk.Refused("no_rooms", "it is another")
 _IN_NOTES: Final = sdk.InNotes()
 _NO_CLOCK_TIME: Final = sdk.InNotes("where it is no clock time")
+_NO_COUNTRY_CODE: Final = sdk.InNotes("where it is no code of two letters")
 _NO_CARD: Final = sdk.LeftOut("sensitive: BookingSync's API takes no cards; the option securePayments charges them")
-_UNNAMEABLE: Final = sdk.Refused("property_not_found", "no path can name it")
-_ADDRESS: Final = {"line1": "address1", "line2": "address2", "city": "city", "state": "state", "postalCode": "zip"}
+ADDRESS: Final = {"line1": "address1", "line2": "address2", "city": "city", "state": "state", "postalCode": "zip"}
 _CARD: Final = {
     "cardNumber": "card_number",
     "cardHolderName": "cardholder_name",
@@ -92,7 +91,9 @@ _CARD: Final = {
 
 FIELDS: Final = sdk.FieldTable(
     {
-        "propertyId": sdk.SentAs(("path", "rental_id"), otherwise=_UNNAMEABLE),
+        "propertyId": sdk.SentAs(
+            ("path", "rental_id"), otherwise=sdk.Refused("property_not_found", "no path can name it")
+        ),
         "roomId": sdk.SentAs(("path", "rental_id"), "is the property", otherwise=_NO_ROOMS),
         "arrivalDate": sdk.SentAs(("start_at",)),
         "departureDate": sdk.SentAs(("end_at",)),
@@ -111,10 +112,8 @@ FIELDS: Final = sdk.FieldTable(
         "guest.lastName": sdk.SentAs(("lastname", "fullname"), "together with the first name", otherwise=_IN_NOTES),
         "guest.email": sdk.SentAs(("email",), "in the place of a name, too, if there is none"),
         "guest.phone": sdk.SentAs(("phones.number",)),
-        **{f"guest.address.{name}": sdk.SentAs((theirs,)) for name, theirs in _ADDRESS.items()},
-        "guest.address.country": sdk.SentAs(
-            ("country_code",), otherwise=sdk.InNotes("where it is no code of two letters")
-        ),
+        **{f"guest.address.{name}": sdk.SentAs((theirs,)) for name, theirs in ADDRESS.items()},
+        "guest.address.country": sdk.SentAs(("country_code",), otherwise=_NO_COUNTRY_CODE),
         "totalPrice": sdk.SentAs(("final_price",)),
         "currency": sdk.SentAs(("currency",)),
         **{f"cardDetails.{name}": _NO_CARD for name in _CARD},
@@ -123,34 +122,31 @@ FIELDS: Final = sdk.FieldTable(
 )
 """Those of an account without options."""
 
-_STRICT: Final[Mapping[str, sdk.Fate]] = {
-    "propertyId": sdk.SentAs(("rental_id",)),
-    "roomId": sdk.SentAs(("rental_id",), "is the property", otherwise=_NO_ROOMS),
-    "guest.name": sdk.SentAs(("firstname", "lastname"), "where these are missing", otherwise=_IN_NOTES),
-    "guest.firstName": sdk.SentAs(("firstname",)),
-    "guest.lastName": sdk.SentAs(("lastname",)),
-    "guest.phone": sdk.SentAs(("phone_number",)),
-    **{f"guest.address.{name}": _IN_NOTES for name in _ADDRESS},
-}
-_NOTED: Final[Mapping[str, sdk.Fate]] = {
-    "transactionId": sdk.InNotes(also=("payments.transaction_id",)),
-    "totalPrice": sdk.SentAs(("final_price", "payments.amount_in_cents"), "the latter in cents"),
-}
-_FULL_NAME: Final = ("firstname", "lastname", "fullname")
-_STRICT_AND_NOTED: Final[Mapping[str, sdk.Fate]] = {
-    "guest.name": sdk.SentAs(_FULL_NAME, "where the others are missing", otherwise=_IN_NOTES),
-    "guest.firstName": sdk.SentAs(("firstname", "fullname")),
-    "guest.lastName": sdk.SentAs(("lastname", "fullname")),
-    **{f"guest.address.{name}": sdk.InNotes(also=(f"payments.{theirs}",)) for name, theirs in _ADDRESS.items()},
-}
-
 
 @lru_cache(maxsize=256)
 def table_for(options: BookingSyncOptions) -> sdk.FieldTable:
     """The table of an account that is set so. Cached: each push has an adapter of its own."""
-    changes: dict[str, sdk.Fate] = dict(_STRICT) if options.strict_bookings else {}
+    changes: dict[str, sdk.Fate] = {}
+    if options.strict_bookings:
+        changes = {
+            "propertyId": sdk.SentAs(("rental_id",)),
+            "roomId": sdk.SentAs(("rental_id",), "is the property", otherwise=_NO_ROOMS),
+            "guest.name": sdk.SentAs(("firstname", "lastname"), "where these are missing", otherwise=_IN_NOTES),
+            "guest.firstName": sdk.SentAs(("firstname",)),
+            "guest.lastName": sdk.SentAs(("lastname",)),
+            "guest.phone": sdk.SentAs(("phone_number",)),
+            **{f"guest.address.{name}": _IN_NOTES for name in ADDRESS},
+        }
     if options.record_payments:
-        changes |= {**_NOTED, **(_STRICT_AND_NOTED if options.strict_bookings else {})}
+        changes["transactionId"] = sdk.InNotes(also=("payments.transaction_id",))
+        changes["totalPrice"] = sdk.SentAs(("final_price", "payments.amount_in_cents"), "the latter in cents")
+    if options.strict_bookings and options.record_payments:
+        names = ("firstname", "lastname", "fullname")
+        changes["guest.name"] = sdk.SentAs(names, "where the others are missing", otherwise=_IN_NOTES)
+        changes["guest.firstName"] = sdk.SentAs(("firstname", "fullname"))
+        changes["guest.lastName"] = sdk.SentAs(("lastname", "fullname"))
+        for name, theirs in ADDRESS.items():
+            changes[f"guest.address.{name}"] = sdk.InNotes(also=(f"payments.{theirs}",))
     if options.secure_payments is not None:
         uncharged = sdk.LeftOut("sensitive: it is charged where morChannel is PMS, and else goes nowhere")
         for name, theirs in _CARD.items():
@@ -254,21 +250,8 @@ def client_body(booking: sdk.Booking) -> bytes:
 def address_of(booking: sdk.Booking) -> dict[str, Any]:
     """The guest's address, as far as it is known."""
     address = booking.guest.get("address") or {}
-    parts = {theirs: address.get(name) for name, theirs in _ADDRESS.items()}
+    parts = {theirs: address.get(name) for name, theirs in ADDRESS.items()}
     return given({**parts, "country_code": sdk.country_code(booking)[0]})
-
-
-def booking_body(
-    booking: sdk.Booking, client_id: int, options: BookingSyncOptions, quote: Quote | None, held_until: datetime | None
-) -> bytes:
-    """The booking of a client that there is. With `held_until` it is tentative, and ends by itself at that moment."""
-    own = {
-        "booked": held_until is None,
-        "tentative_expires_at": None if held_until is None else f"{held_until:%Y-%m-%dT%H:%M:%SZ}",
-        "client_id": client_id,
-        "source_id": options.source_id,
-    }
-    return _body(booking, options, quote, own)
 
 
 def strict_booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None) -> bytes:
@@ -289,13 +272,15 @@ def strict_booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote
         "source_id": None if options.source_id is None else str(options.source_id),
         "client": given(client),
     }
-    return _body(booking, options, quote, own)
+    return booking_body(booking, options, quote, own)
 
 
-def _body(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None, own: Mapping[str, Any]) -> bytes:
-    """`own` with what both forms have. Moments are in the rental's own time, as BookingSync reads and shows it."""
+def booking_body(
+    booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None, own: Mapping[str, Any]
+) -> bytes:
+    """`own` with what all bookings have. Moments are in the rental's own time, as BookingSync reads and shows it."""
     people, fields = sdk.headcount(booking, infants_are_children=False), booking.fields
-    arrival, departure = booking.arrival.isoformat(), booking.departure.isoformat()
+    arrival, departure = fields["arrivalDate"], fields["departureDate"]
     quote = quote or Quote(booking.total_price, booking.currency)
     times = [str(fields.get(name)) for name in _TIMES]
     checkin, checkout = (time if _CLOCK_TIME.fullmatch(time) else None for time in times)

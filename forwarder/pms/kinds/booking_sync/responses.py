@@ -1,6 +1,7 @@
 """BookingSync's responses, and the meaning of its 422 and of lists without our booking. Pure."""
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from http import HTTPStatus
 from typing import Any, Final
@@ -128,16 +129,20 @@ def errors_in(response: sdk.Response) -> dict[str, str]:
     return {str(field): ", ".join(map(str, said if isinstance(said, list) else [said])) for field, said in each}
 
 
+def listed(errors: Mapping[str, str]) -> str:
+    """The errors by field, in one text."""
+    return "; ".join(f"{field}: {text}" for field, text in errors.items())
+
+
 def refusal_in(response: sdk.Response) -> tuple[str, str]:
     """The code of `REFUSALS` for a 422, and BookingSync's messages, each with its field and the caller's name of that."""
     messages = errors_in(response)
-    said = "; ".join(f"{field}: {message}" for field, message in messages.items())
     detail = "; ".join(f"{FIELDS.in_callers_words(field)}: {message}" for field, message in messages.items())
     not_free = r"(?i)availab|overlap|taken|booked|occupied|conflict"
     if any(re.search(not_free, messages[field]) for field in messages.keys() & {"start_at", "end_at", "base"}):
         return "room_unavailable", detail
     for words, code in sdk.PRICE_AND_CARD:
-        if words.search(said):
+        if words.search(listed(messages)):
             return code, detail
     if messages.keys() & {"rental", "rental_id"}:
         return "property_not_found", detail
