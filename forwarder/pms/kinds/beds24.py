@@ -29,8 +29,7 @@ class Beds24Adapter(MappedAdapter):
         return mapping if field == _FIELD else _with_field(field)
 
     async def create(self, booking: sdk.Booking, send: sdk.Send) -> sdk.Outcome:
-        [outcome] = await self.create_many([booking], send)
-        return outcome
+        return (await self.create_many([booking], send))[0]
 
     async def create_many(self, bookings: Sequence[sdk.Booking], send: sdk.Send) -> Sequence[sdk.Outcome]:
         """One request for all bookings that can be written as Beds24 wants them; the others are refused unsent."""

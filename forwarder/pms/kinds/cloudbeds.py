@@ -79,8 +79,7 @@ class CloudbedsAdapter(MappedAdapter):
         except (sdk.NotSent, sdk.NoResponse):
             return outcome
         shown = value_at(answer.body, show.reservation)
-        known = answer.meaning is True and isinstance(shown, dict)
-        same = known and id_of(self._mapping.reservation, shown) == outcome.pms_reservation_id
+        same = answer.meaning is True and id_of(self._mapping.reservation, shown) == outcome.pms_reservation_id
         return self._record(outcome, shown, booking) if same and may_be_ours(self._mapping, shown, booking) else outcome
 
     async def _leave_note(self, pms_id: str, booking: sdk.Booking, send: sdk.Send, *, again: bool = False) -> None:

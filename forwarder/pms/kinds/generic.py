@@ -165,9 +165,7 @@ def _confirmed(body: Mapping[str, Any], booking: sdk.Booking) -> sdk.Confirmed |
 def _status(body: Mapping[str, Any]) -> str:
     """In capitals; CONFIRMED if absent or null, empty if not a text."""
     status = body.get("status")
-    if status is None:
-        return "CONFIRMED"
-    return status.upper() if isinstance(status, str) else ""
+    return "CONFIRMED" if status is None else status.upper() if isinstance(status, str) else ""
 
 
 def _words(problem: Mapping[str, Any]) -> str:

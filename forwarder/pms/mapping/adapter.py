@@ -123,7 +123,7 @@ class MappedAdapter:
             if by_rule not in ("", "confirmed"):
                 outcome = self._failed(answer, booking)
             elif confirm.read_back is not None:
-                state, response = await self._read_back(confirm.read_back, pms_id, booking, send)
+                state, response = await self._read_back(confirm.read_back, Asked(booking, pms_id), send)
                 outcome = outcome if state == "confirmed" else sdk.not_understood(response)
             elif not by_rule and answer.meaning is not True:
                 outcome = self._failed(answer, booking)
@@ -136,11 +136,9 @@ class MappedAdapter:
             return replace(outcome, made=True, pms_reservation_id=pms_id)
         return half_made(outcome.detail) if isinstance(outcome, sdk.Deferred) else outcome
 
-    async def _read_back(
-        self, show: Show, pms_id: str, booking: sdk.Booking, send: sdk.Send
-    ) -> tuple[str, sdk.Response]:
+    async def _read_back(self, show: Show, asked: Asked, send: sdk.Send) -> tuple[str, sdk.Response]:
         """The state of the reservation that the PMS shows now; empty if it shows none."""
-        answer, seen_as, state = await self._ask(show, Asked(booking, pms_id), send), self._mapping.reservation, ""
+        answer, seen_as, state = await self._ask(show, asked, send), self._mapping.reservation, ""
         if isinstance(answer.meaning, Rule):
             state = answer.meaning.becomes if answer.meaning.becomes in ("cancelled", "absent") else ""
         elif answer.meaning is True:
@@ -148,7 +146,7 @@ class MappedAdapter:
             listed, _, position = show.reservation.rpartition(".")
             if shown is MISSING and position == "0" and value_at(answer.body, listed) == []:
                 state = "absent"
-            elif isinstance(shown, dict) and shown and answers.id_of(seen_as, shown) in (None, pms_id):
+            elif isinstance(shown, dict) and shown and answers.id_of(seen_as, shown) in (None, asked.pms_id):
                 state = answers.state_of(seen_as, shown)
         return state, answer.response
 
@@ -242,7 +240,8 @@ class MappedAdapter:
         cancel = self._mapping.cancel
         if cancel is None:
             return _NOT_MAPPED
-        answer = await self._ask(cancel, Asked(booking, pms_reservation_id), send)
+        asked = Asked(booking, pms_reservation_id)
+        answer = await self._ask(cancel, asked, send)
         said = self._said_of_cancelling(cancel, answer, booking)
         if cancel.read_back is None or (isinstance(said, sdk.Deferred) and said.retry_after_seconds):
             return said
@@ -250,7 +249,7 @@ class MappedAdapter:
         fails = failure.reads_the_body and failure.passes(answer.response.status_code, answer.body)
         if cancel.read_back.after == "refusal" and not (isinstance(answer.meaning, Rule) or fails):
             return said
-        state, shown = await self._read_back(cancel.read_back, pms_reservation_id, booking, send)
+        state, shown = await self._read_back(cancel.read_back, asked, send)
         match state:
             case "cancelled":
                 return sdk.Cancelled()

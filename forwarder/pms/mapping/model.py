@@ -109,6 +109,9 @@ class Allowed(parts.Table):
     """Whose requests are counted: one account's, or those of all accounts, since they come from one address."""
 
 
+HeaderText = Annotated[str, Field(pattern=r"^[\x20-\x7e]*$")]
+
+
 class FromOption(parts.Table):
     """A header whose value is an option of the account."""
 
@@ -150,9 +153,7 @@ class PmsMapping(parts.Table):
     """The sources of what this mapping says."""
     auth: Annotated[tuple[Auth, ...], BeforeValidator(parts.as_list)] = (Auth(),)
     """How requests are authenticated; of several forms, the first whose `onlyIf` is true of the account."""
-    headers: Mapping[parts.HeaderName, Annotated[str, Field(pattern=r"^[\x20-\x7e]*$")] | FromOption] = Field(
-        default_factory=dict
-    )
+    headers: Mapping[parts.HeaderName, HeaderText | FromOption] = Field(default_factory=dict)
     """Headers of every request."""
     message: Annotated[tuple[JsonPath, ...], BeforeValidator(parts.as_list)] = ()
     """Where a refusal gives its reason: a path, or a list of paths of which the first that leads to a text counts."""
@@ -298,7 +299,5 @@ def _loaded(text: str) -> PmsMapping:
         raise nonsense("; ".join(fault.faults)) from fault
 
 
-MappingOption = Annotated[
-    PmsMapping, BeforeValidator(lambda given: _loaded(given) if isinstance(given, str) else given)
-]
+MappingOption = Annotated[PmsMapping, BeforeValidator(lambda it: _loaded(it) if isinstance(it, str) else it)]
 """A mapping as a table, or as the text of a YAML document."""

@@ -15,7 +15,6 @@ from forwarder.pms.mapping.model import FromOption, PmsMapping
 from forwarder.pms.mapping.operations import Create, Operation
 from forwarder.pms.mapping.parts import Source, Sources, names_in, placeholders
 from forwarder.pms.mapping.values import DERIVED, PMS_GUEST_ID, SAID, DoesNotFit, assembled, field_value, written
-from forwarder.reservation.parsing import days_later
 
 _NAME: Final = "guest.name"
 _NOTES: Final = ("notes", "comments")
@@ -62,9 +61,7 @@ def _fate(name: str, create: Create, targets: _Targets, rest: sdk.InNotes | sdk.
     return rest
 
 
-def _sent(
-    ours: str, targets: Mapping[str, Source | None], rest: sdk.InNotes | sdk.LeftOut, create: Create
-) -> sdk.SentAs | sdk.InNotes:
+def _sent(ours: str, targets: Mapping[str, Source | None], rest: sdk.InNotes | sdk.LeftOut, create: Create) -> sdk.Fate:
     """`rest`: what becomes of it where no target takes it."""
     sources = [source for source in targets.values() if source is not None]
     if any(ours in DERIVED.get(name, ()) for source in sources for name in source.field):
@@ -233,7 +230,7 @@ class Requests:
             if value is not None:
                 if source.add_days:
                     day = booking.arrival if name == "arrivalDate" else booking.departure
-                    value = days_later(day, source.add_days).isoformat()
+                    value = sdk.days_later(day, source.add_days).isoformat()
                 value, whole = written(booking, name, value, source.written, source.date_format)
                 if source.values and value is not None:
                     value = source.values.get(as_text(value))
@@ -288,8 +285,5 @@ def _kept(sources: Sources, found: Mapping[str, Sent], also: AbstractSet[str] = 
 
 
 def _texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [
-        (name, as_text(one))
-        for name, value in values.items()
-        for one in (value if isinstance(value, list | tuple) else (value,))
-    ]
+    listed = {name: value if isinstance(value, list | tuple) else (value,) for name, value in values.items()}
+    return [(name, as_text(one)) for name, each in listed.items() for one in each]

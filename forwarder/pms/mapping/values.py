@@ -11,17 +11,9 @@ from pydantic import AfterValidator, BaseModel
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from forwarder.pms.fields import as_text, code_of, first_and_last, headcount
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.parsing import decimal
-from forwarder.reservation.request import (
-    CURRENCY_DECIMALS,
-    Address,
-    BookingEngineRequest,
-    CardDetails,
-    Guest,
-    json_number,
-)
+from forwarder.pms import sdk
+from forwarder.pms.fields import as_text, code_of
+from forwarder.reservation.request import CURRENCY_DECIMALS, Address, BookingEngineRequest, Guest
 
 
 def nonsense(message: str) -> PydanticCustomError:
@@ -135,7 +127,7 @@ def _names(model: type[BaseModel], prefix: str = "") -> frozenset[str]:
     return frozenset(prefix + to_camel(name) for name in model.model_fields)
 
 
-CARD_FIELDS: Final = _names(CardDetails, "card.")
+CARD_FIELDS: Final = _names(sdk.CardDetails, "card.")
 _GUESTS: Final = ("numberOfAdults", "numberOfChildren", "numberOfInfants")
 
 DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -187,7 +179,7 @@ class DoesNotFit(ValueError):
         self.name = name
 
 
-def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
+def field_value(booking: sdk.Booking, name: str, pms_id: str | None = None) -> Any:
     """The value of a field; None if the booking has none."""
     match name.split("."):
         case ["reference"]:
@@ -199,12 +191,12 @@ def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
         case ["guest", "name"]:
             value = booking.guest_name
         case ["guest", "first" | "last" as part]:
-            value = first_and_last(booking)[0 if part == "first" else 1]
+            value = sdk.first_and_last(booking)[0 if part == "first" else 1]
         case ["guests", "total"]:
             given = booking.fields.get("numberOfGuests")
             value = given if given is not None else sum(booking.fields.get(one) or 0 for one in _GUESTS) or None
         case ["guests", "adults" | "children" as part]:
-            value = getattr(headcount(booking, infants_are_children=part == "children"), part)
+            value = getattr(sdk.headcount(booking, infants_are_children=part == "children"), part)
         case ["guest", "address", part]:
             value = (booking.guest.get("address") or {}).get(part)
         case ["guest", part]:
@@ -216,7 +208,9 @@ def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
     return None if value == "" else value
 
 
-def written(booking: Booking, name: str, value: Any, form: Written | None, date_format: str | None) -> tuple[Any, bool]:
+def written(
+    booking: sdk.Booking, name: str, value: Any, form: Written | None, date_format: str | None
+) -> tuple[Any, bool]:
     """`value` as JSON, None if that form cannot express it; and whether it expresses all of it. Raises `DoesNotFit`."""
     if date_format is not None:
         return date.fromisoformat(str(value)).strftime(date_format), True
@@ -226,7 +220,7 @@ def written(booking: Booking, name: str, value: Any, form: Written | None, date_
                 raise DoesNotFit(name, "a whole number above 0")
             return int(value), True
         case None:
-            return (json_number(value) if isinstance(value, Decimal) else value), True
+            return (sdk.json_number(value) if isinstance(value, Decimal) else value), True
         case "text":
             return as_text(value), True
         case "minorUnits":
@@ -249,11 +243,11 @@ def written(booking: Booking, name: str, value: Any, form: Written | None, date_
             number = _number(name, value, form)
             if form == "integer" and number != number.to_integral_value():
                 raise DoesNotFit(name, "a whole number")
-            return json_number(number), True
+            return sdk.json_number(number), True
 
 
 def _number(name: str, value: Any, form: str) -> Decimal:
-    number = decimal(value)
+    number = sdk.decimal(value)
     # A text that a number does not preserve: "00123", "1e5".
     if number is None or (isinstance(value, str) and format(number, "f") != value):
         raise DoesNotFit(name, "a whole number" if form == "integer" else "a number")

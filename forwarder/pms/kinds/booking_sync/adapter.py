@@ -35,7 +35,7 @@ from pydantic_core import from_json, to_json
 
 from forwarder.pms import sdk
 from forwarder.pms.kinds.booking_sync import requests, responses
-from forwarder.pms.kinds.booking_sync.requests import Quote
+from forwarder.pms.kinds.booking_sync.requests import Quote, SecurePayments
 from forwarder.pms.kinds.booking_sync.responses import SyncBooking
 from forwarder.pms.mapping.access import Auth, Credentials, OAuth
 from forwarder.reservation.request import CURRENCY_DECIMALS
@@ -44,6 +44,9 @@ _MEDIA_TYPE: Final = b"application/vnd.api+json"
 _AUTH: Final = Auth(form="oauth", oauth=OAuth(grant="refresh_token", tokenUrl="{base}/oauth/token"))
 _PER_PAGE: Final = 100
 _MOST_PAGES: Final = 20
+
+
+_Made = SyncBooking | sdk.Outcome
 
 
 class BookingSyncAdapter:
@@ -72,7 +75,7 @@ class BookingSyncAdapter:
         quote = await self._quote(booking, send) if self._options.live_quote else None
         if quote is not None and not isinstance(quote, Quote):
             return quote
-        made: SyncBooking | sdk.Outcome
+        made: _Made
         if self._options.strict_bookings:
             body = requests.strict_booking_body(booking, self._options, quote)
             made = await self._book("strict_bookings", body, booking, send)
@@ -135,7 +138,7 @@ class BookingSyncAdapter:
 
     async def _book(
         self, path: str, body: bytes, booking: sdk.Booking, send: sdk.Send, status: str = "Booked"
-    ) -> SyncBooking | sdk.Outcome:
+    ) -> _Made:
         response = await self._ask(send, "POST", path, body)
         match response.status_code:
             case HTTPStatus.CREATED:
@@ -228,9 +231,7 @@ class BookingSyncAdapter:
             return sdk.Deferred(outcome.reason, outcome.detail, outcome.retry_after_seconds or until)
         return outcome
 
-    async def _pay(
-        self, booking: sdk.Booking, held: SyncBooking, cards: requests.SecurePayments, send: sdk.Send
-    ) -> SyncBooking | sdk.Outcome:
+    async def _pay(self, booking: sdk.Booking, held: SyncBooking, cards: SecurePayments, send: sdk.Send) -> _Made:
         """Charge the card for `held`: the booking that it confirmed. Raises `NoResponse` where the card may have been charged."""
         charged = await self._charge(booking, held, cards, send)
         if isinstance(charged, sdk.InDoubt):
@@ -253,7 +254,7 @@ class BookingSyncAdapter:
                 return sdk.InDoubt("pms_still_working", detail)
 
     async def _charge(
-        self, booking: sdk.Booking, held: SyncBooking, cards: requests.SecurePayments, send: sdk.Send
+        self, booking: sdk.Booking, held: SyncBooking, cards: SecurePayments, send: sdk.Send
     ) -> sdk.Rejected | sdk.Deferred | sdk.InDoubt | None:
         """None where the card was charged."""
         card = booking.card

@@ -75,6 +75,7 @@ class BookingSyncOptions(sdk.NoOptions):
 
 _CLOCK_TIME: Final = re.compile(r"\d{1,2}(:\d{2})?")
 _TIMES: Final = ("arrivalEstimatedTime", "departureEstimatedTime")
+_NO_PATH: Final = sdk.Refused("property_not_found", "no path can name it")
 _NO_ROOMS: Final = sdk.Refused("no_rooms", "it is another")
 _IN_NOTES: Final = sdk.InNotes()
 _NO_CLOCK_TIME: Final = sdk.InNotes("where it is no clock time")
@@ -91,9 +92,7 @@ _CARD: Final = {
 
 FIELDS: Final = sdk.FieldTable(
     {
-        "propertyId": sdk.SentAs(
-            ("path", "rental_id"), otherwise=sdk.Refused("property_not_found", "no path can name it")
-        ),
+        "propertyId": sdk.SentAs(("path", "rental_id"), otherwise=_NO_PATH),
         "roomId": sdk.SentAs(("path", "rental_id"), "is the property", otherwise=_NO_ROOMS),
         "arrivalDate": sdk.SentAs(("start_at",)),
         "departureDate": sdk.SentAs(("end_at",)),
@@ -275,9 +274,7 @@ def strict_booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote
     return booking_body(booking, options, quote, own)
 
 
-def booking_body(
-    booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None, own: Mapping[str, Any]
-) -> bytes:
+def booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote | None, own: dict[str, Any]) -> bytes:
     """`own` with what all bookings have. Moments are in the rental's own time, as BookingSync reads and shows it."""
     people, fields = sdk.headcount(booking, infants_are_children=False), booking.fields
     arrival, departure = fields["arrivalDate"], fields["departureDate"]
