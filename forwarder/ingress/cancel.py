@@ -74,11 +74,11 @@ class CancelEndpoint:
         read = await self._read(request)
         if isinstance(read, Problem):
             return self.refuse(read, caller)
-        body, warnings = read
+        reason, warnings = read
         prefer = request.headers.get("prefer")
         wait = _NO_WAIT if prefer is None else read_wait(prefer, _NO_WAIT, self._parts.settings.max_wait_seconds)
         try:
-            requested = await self._accept(caller, request, body.reason, wait)
+            requested = await self._accept(caller, request, reason, wait)
         except StoreUnavailable:
             requested = catalogue.STORE_UNAVAILABLE.problem(
                 f"{responses.NOTHING_ACCEPTED}; what is to be cancelled twice is cancelled once."
@@ -120,12 +120,12 @@ class CancelEndpoint:
             heard = await expected.within(left, request.client_left)
             return replace(requested, settled=heard if isinstance(heard, OutcomeEvent) else None)
 
-    async def _read(self, request: HttpRequest) -> tuple[CancellationBody, Sequence[CallerWarning]] | Problem:
+    async def _read(self, request: HttpRequest) -> tuple[str | None, Sequence[CallerWarning]] | Problem:
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):
             return responses.UNREAD_BODY[body]
         if not body:
-            return CancellationBody(), ()
+            return None, ()
         if not request.is_sent_as(JSON_BODY):
             return request.with_media_type(responses.UNSUPPORTED_MEDIA_TYPE)
         try:
@@ -134,10 +134,8 @@ class CancelEndpoint:
             return responses.malformed_json(str(error))
         if isinstance(cancellation, list):
             return responses.validation_failed(cancellation)
-        if cancellation.reason is None:
-            return cancellation, ()
-        checked = self._card_text.check_text(cancellation.reason, "/reason")
-        return checked if isinstance(checked, Problem) else (CancellationBody(reason=checked[0]), checked[1])
+        reason = cancellation.reason
+        return (None, ()) if reason is None else self._card_text.check_text(reason, "/reason")
 
     async def _ask(
         self,

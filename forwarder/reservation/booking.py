@@ -6,11 +6,12 @@ the value at fault: it may be a card number.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from html import unescape
+from itertools import accumulate, takewhile
 from typing import Any, Final, Literal
 from unicodedata import combining, normalize
 from urllib.parse import unquote
@@ -256,7 +257,11 @@ def is_reference(shown: object, ours: str) -> bool:
     if "".join(words) == wanted.removeprefix("rsv"):
         return True
     # No more words than letters can be ours together: a PMS repeats texts of guests, which may be long.
-    return any(_begins(words[start : start + len(wanted)], wanted) for start in range(len(words)))
+    return any(
+        _is_same(found, wanted)
+        for start in range(len(words))
+        for found in takewhile(wanted.startswith, accumulate(words[start : start + len(wanted)]))
+    )
 
 
 def names_another(text: str, ours: str) -> bool:
@@ -268,16 +273,6 @@ def names_another(text: str, ours: str) -> bool:
 
 def _is_same(found: str, wanted: str) -> bool:
     return found == wanted or (len(found) >= _KNOWN_BY and wanted.startswith(found))
-
-
-def _begins(words: Iterable[str], wanted: str) -> bool:
-    """Whether the first of `words` together are `wanted`, or as much of it as identifies it."""
-    found = ""
-    for word in words:
-        found += word
-        if not wanted.startswith(found) or _is_same(found, wanted):
-            break
-    return _is_same(found, wanted)
 
 
 def _words(text: str) -> list[str]:

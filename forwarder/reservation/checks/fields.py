@@ -220,8 +220,7 @@ def refuse_hidden(body: bytes, given: int) -> bool:
 
 def checked(request: AnyRequest, unknown: Sequence[UnknownField], check: Plausibility | None) -> Reading | list[Fault]:
     """The reading of a request with valid values; or the faults between its fields, then with those of `check`."""
-    faults = _date_faults(request.arrival_date, request.departure_date) + _currency_faults(request.currency)
-    if faults:
+    if faults := _faults_between(request.arrival_date, request.departure_date, request.currency):
         return faults + check.faults(request) if check else faults
     price = request.total_price
     decimals = MAX_DECIMALS if request.currency is None else CURRENCY_DECIMALS[request.currency]
@@ -282,29 +281,28 @@ def _all_faults(
     its values, which may be wrong in any way, allow."""
     crossed = list[Fault]()
     if isinstance(document, dict):
-        arrival, departure = _date(document.get("arrivalDate")), _date(document.get("departureDate"))
-        crossed += _date_faults(arrival, departure) if arrival and departure else ()
         currency = document.get("currency")
-        crossed += _currency_faults(currency.upper()) if isinstance(currency, str) and currency else ()
+        code = currency.upper() if isinstance(currency, str) and currency else None
+        crossed += _faults_between(_date(document.get("arrivalDate")), _date(document.get("departureDate")), code)
         crossed += check.faults_in(operation, document) if check else ()
     between = [replace(each, pointer=place + each.pointer) for each in crossed]
     faults = hinted(by_pointer, unknown_fields(MODELS[operation], document, place))
     return [*faults, *(fault for fault in between if fault.pointer not in by_pointer)]
 
 
-def _date_faults(arrival: date, departure: date) -> list[Fault]:
-    nights = (departure - arrival).days
+def _faults_between(arrival: date | None, departure: date | None, currency: str | None) -> list[Fault]:
+    """The faults of a stay and a currency whose values are valid by themselves; None for one that is not, or is missing."""
+    found = list[Fault]()
+    nights = (departure - arrival).days if arrival and departure else 1
     if nights < 1:
-        return [Fault("/departureDate", "departure_not_after_arrival", "must be at least one day after arrivalDate")]
-    if nights > MAX_NIGHTS:
-        return [Fault("/departureDate", "stay_too_long", f"must be at most {MAX_NIGHTS} nights after arrivalDate")]
-    return []
-
-
-def _currency_faults(currency: str | None) -> list[Fault]:
-    if currency is None or currency in CURRENCY_DECIMALS:
-        return []
-    return [Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code, such as EUR")]
+        after = "must be at least one day after arrivalDate"
+        found.append(Fault("/departureDate", "departure_not_after_arrival", after))
+    elif nights > MAX_NIGHTS:
+        after = f"must be at most {MAX_NIGHTS} nights after arrivalDate"
+        found.append(Fault("/departureDate", "stay_too_long", after))
+    if currency is not None and currency not in CURRENCY_DECIMALS:
+        found.append(Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code, such as EUR"))
+    return found
 
 
 _SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(CURRENCY_DECIMALS.values())}
