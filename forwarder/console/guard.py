@@ -21,7 +21,7 @@ from forwarder.http.messages import BodyFault, Header, HttpRequest, Response, cl
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.addresses import is_local
 from forwarder.process.clock import Clock
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.tenancy.port import ApiKey, NotKnown, TenancyUnavailable
 from forwarder.topics.port import LogUnavailable

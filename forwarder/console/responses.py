@@ -18,8 +18,8 @@ from starlette.routing import Route
 from forwarder.http.messages import NO_STORE, Header, Response, problem_response
 from forwarder.process.clock import SystemClock, iso
 from forwarder.process.printable import printable
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.parsing import moment
-from forwarder.reservation.problems import catalogue
 
 _SHAPE: Final = Markup(
     '<svg class="plot" viewBox="0 0 240 48" preserveAspectRatio="none" role="img" aria-label="{label}">'

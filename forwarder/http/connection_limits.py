@@ -21,7 +21,7 @@ from forwarder.http import messages
 from forwarder.http.connections import SWEEP_SECONDS, TRANSPORT, Connections, GatheringTransport, Limited
 from forwarder.http.messages import HALF_CLOSED, PROBLEM_JSON, Response
 from forwarder.observability.metrics import CONNECTIONS_ENDED
-from forwarder.reservation.problems import catalogue
+from forwarder.reservation import problems as catalogue
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 """Maximum size of a request's target and all header lines."""

@@ -17,7 +17,7 @@ from starlette.types import Scope
 
 from forwarder.http import messages
 from forwarder.http.messages import JSON, Header, NotModified, Response, Routes, problem_response
-from forwarder.reservation.problems.catalogue import NOT_FOUND
+from forwarder.reservation.problems import NOT_FOUND
 
 _PUBLISHED: Final = Path(__file__).parent / "published"
 _HTML: Final = b"text/html; charset=utf-8"

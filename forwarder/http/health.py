@@ -15,7 +15,7 @@ from forwarder.http.messages import NO_STORE, Response, Routes, problem_response
 from forwarder.observability.metrics import FAILING_CHECKS, registry
 from forwarder.process.containment import LOOPS
 from forwarder.process.supervision import Stop
-from forwarder.reservation.problems import catalogue
+from forwarder.reservation import problems as catalogue
 
 Check = Callable[[], bool | Awaitable[bool]]
 """True if the checked part can work now. A check that raises or takes too long counts as False."""

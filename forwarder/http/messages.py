@@ -28,10 +28,10 @@ from starlette.types import Receive, Scope, Send
 
 from forwarder.process.addresses import client_of
 from forwarder.process.shares import Shares
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.fast import value
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Problem, with_absolute_links
+from forwarder.reservation.problems import Problem, with_absolute_links
 
 PLACE: Final = "forwarder.place"
 """The scope key of a request's `Place`."""

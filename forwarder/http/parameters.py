@@ -15,10 +15,10 @@ from urllib.request import parse_http_list
 from pydantic_core import to_json
 from starlette.types import Scope
 
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.faults import nearest
 from forwarder.reservation.parsing import http_date, number
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Fault, Problem, pointer_to
+from forwarder.reservation.problems import Fault, Problem, pointer_to
 
 MAX_RETRY_AFTER: Final = 2.0**31
 """Seconds that a longer `Retry-After` counts as: 68 years, the bound that RFC 9111 sets for such numbers."""

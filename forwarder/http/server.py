@@ -35,8 +35,8 @@ from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
 from forwarder.observability.tracing import Kind, Span, Tracer
 from forwarder.process.clock import Clock
 from forwarder.process.supervision import BACKLOG, Stop
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.card_numbers import find
-from forwarder.reservation.problems import catalogue
 
 _TRACE_FIELDS: Final = (tracing.TRACEPARENT.encode(), tracing.TRACESTATE.encode())
 _NAMING_FIELDS: Final = frozenset({b"request-id", b"x-request-id", _TRACE_FIELDS[0]})

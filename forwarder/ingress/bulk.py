@@ -24,6 +24,7 @@ from forwarder.ingress.publisher import SubmissionPublisher
 from forwarder.ingress.responses import Receipt, malformed_json, receipt_json, receipt_warnings, validation_failed
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.card_numbers import find, may_hold
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import (
@@ -36,8 +37,7 @@ from forwarder.reservation.checks.fields import (
     read_item,
 )
 from forwarder.reservation.fast import json_text
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Fault, Problem, summary_of
+from forwarder.reservation.problems import Fault, Problem, summary_of
 from forwarder.tenancy.access import Caller, RateLimits, rate_limited, with_allowance
 
 _RESULT_BYTES: Final = 1_024

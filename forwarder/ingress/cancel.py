@@ -24,6 +24,7 @@ from forwarder.observability.metrics import PUBLISH_SECONDS, submissions
 from forwarder.observability.tracing import TRACEPARENT, TRACESTATE, read_trace
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.shares import Shares
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_object
 from forwarder.reservation.outcome import (
@@ -34,8 +35,7 @@ from forwarder.reservation.outcome import (
     not_made,
     not_supported,
 )
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.reservation.submission import key_of
 from forwarder.store.lists.port import StoredSubmission

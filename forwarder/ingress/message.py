@@ -19,13 +19,13 @@ from forwarder.oversight.audit import Audit
 from forwarder.pms.accounts import traits_of
 from forwarder.pms.port import BadOptions, Preview, Rehearsal, UnknownKind
 from forwarder.process.clock import Clock, iso
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.booking import booking_of, refusal, refusals
 from forwarder.reservation.checks.card_numbers import CardNumbersInText, digits_of, masked
 from forwarder.reservation.checks.fields import Plausibility, Reading
 from forwarder.reservation.fast import AnyRequest, UsualRequest, write_usual
 from forwarder.reservation.outcome import Deferred, Rejected
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems import Fault, Problem
 from forwarder.reservation.request import BookingEngineRequest, CardDetails, Operation, SealedCard
 from forwarder.reservation.submission import (
     MAX_DEADLINE_SECONDS,

@@ -27,9 +27,9 @@ from forwarder.observability.metrics import DEFERRED, PUBLISH_SECONDS
 from forwarder.process.clock import Clock, iso
 from forwarder.process.loops import TimeSlice
 from forwarder.process.shares import Shares
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.outcome import CancellationStatus, Status
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.submission import MAX_SIMILAR, Earlier, NaturalKey, differing_fields
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable

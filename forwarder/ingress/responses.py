@@ -11,13 +11,13 @@ from forwarder.http import messages
 from forwarder.http.messages import NO_STORE, PROBLEM_JSON, BodyFault, Response
 from forwarder.http.parameters import Wait
 from forwarder.pms.port import AccountConnection, Loss, Preview
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks import card_numbers
 from forwarder.reservation.checks.faults import nearest
 from forwarder.reservation.checks.fields import CARD_LIKE_IDS, Reading
 from forwarder.reservation.fast import AnyRequest, UsualRequest, given, json_text
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Fault, Problem, pointer_to, summary_of
+from forwarder.reservation.problems import Fault, Problem, pointer_to, summary_of
 from forwarder.reservation.record import pending_record
 from forwarder.reservation.request import MAX_BODY_BYTES, BookingEngineRequest
 from forwarder.store.lists.port import StoredSubmission

@@ -26,11 +26,11 @@ from forwarder.ingress.publisher import SubmissionPublisher
 from forwarder.ingress.responses import CardTextCheck, Losses, Receipt, receipt_of
 from forwarder.observability.logging import tells_usual
 from forwarder.observability.metrics import DEFERRED, submissions
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import MAX_BULK_BYTES, Plausibility, Reading, plausibility, read_request
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Caller, forbidden, rate_limited, with_allowance

@@ -22,9 +22,9 @@ from forwarder.notifier.api_requests import PageQuery
 from forwarder.notifier.webhooks import EndpointDisabled, HeadersNeeded, Webhooks
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.clock import iso
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.card_numbers import find
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems import Fault, Problem
 from forwarder.store.deliveries import DeliveryEntry
 from forwarder.store.lists.port import fitting, neighbours, sides
 from forwarder.store.submissions.port import StoreUnavailable

@@ -15,11 +15,11 @@ from starlette.requests import Request
 from forwarder.http import parameters
 from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS, WebhookTerms
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.checks.faults import MAX_FAULTS, MalformedJson
 from forwarder.reservation.checks.fields import read_object
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Fault, Problem, summary_of
+from forwarder.reservation.problems import Fault, Problem, summary_of
 from forwarder.reservation.record import MAX_ID, RESULT_TYPES
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
 from forwarder.store.deliveries import DeliveryStatus

@@ -37,7 +37,7 @@ from forwarder.reservation.outcome import (
     Absent, Cancelled, CancelOutcome, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected,
 )
 from forwarder.reservation.parsing import day, days_later, decimal, whole_number
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.request import CardDetails, json_number
 
 __all__ = [

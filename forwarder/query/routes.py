@@ -17,9 +17,9 @@ from forwarder.http import messages, parameters
 from forwarder.http.messages import NO_STORE, NotModified, Response, Routes, conditional_response, entity_tag, matches
 from forwarder.http.parameters import Parameters, Wait
 from forwarder.process.clock import Clock
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems import Fault, Problem
 from forwarder.reservation.request import NOT_BLANK
 from forwarder.reservation.submission import CONFLICTING_BODY, REQUEST_ID, RequestIds
 from forwarder.store.lists.port import DEFAULT_FILTERS, Days, Filters, Order, Page, StoredSubmission

@@ -16,10 +16,10 @@ from typing import Any, Final, Literal
 from unicodedata import combining, normalize
 from urllib.parse import unquote
 
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.card_numbers import passes_luhn
 from forwarder.reservation.fast import value
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems import Fault, Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 

@@ -39,8 +39,7 @@ from msgspec.structs import replace
 
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.parsing import moment
-from forwarder.reservation.problems.catalogue import PMS_REFUSED
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import PMS_REFUSED, Problem
 from forwarder.reservation.record import anonymous_problem
 
 MAX_CREATES: Final = 3  # how many creates of one submission may be ambiguous before an operator must decide

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.fast import value
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.request import NO_NUL
 
 

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp
 
 from forwarder.http.health import Health, health_routes
 from forwarder.http.messages import PROBLEM_JSON, Response, problem_response
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.simulator.booking_sync import booking_sync_routes
 from forwarder.simulator.faults import Faults
 from forwarder.simulator.http import Guard, below_any_base, book, name_of, place_of, with_retry_after

@@ -33,8 +33,8 @@ from forwarder.process.clock import Clock, iso
 from forwarder.process.containment import Where
 from forwarder.process.loops import first_of, forever
 from forwarder.process.shares import ROUNDING, TokenBucket
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation import problems as catalogue
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.submission import is_test, shadow_id
 from forwarder.tenancy import port
 from forwarder.tenancy.port import Account, ApiKey, Directory, Network, RateLimit, Scope, Scopes, TenancyUnavailable

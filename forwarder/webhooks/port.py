@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from nacl.signing import SigningKey
 
 from forwarder.reservation.checks.card_numbers import find
-from forwarder.reservation.problems.problem import Fault, pointer_to
+from forwarder.reservation.problems import Fault, pointer_to
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from forwarder.reservation.outcome import (
     Rejected,
     Status,
 )
-from forwarder.reservation.problems.catalogue import CANCELLATION_REFUSED
+from forwarder.reservation.problems import CANCELLATION_REFUSED
 from forwarder.reservation.submission import NaturalKey, Submission
 from forwarder.store.database import Database
 from forwarder.store.engine import Engine, open_engine

@@ -20,7 +20,7 @@ from forwarder.process.clock import SystemClock
 from forwarder.query.routes import untaken_status, write_page, write_status
 from forwarder.reservation.checks.fields import Reading, plausibility
 from forwarder.reservation.outcome import CancellationStatus, Status
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.request import BookingEngineRequest
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.deliveries import DeliveryAttempt, DeliveryEntry, DeliveryStatus

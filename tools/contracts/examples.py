@@ -7,9 +7,9 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 
 from forwarder.ingress.message import canonical_form, published_form
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.outcome import Cancellation, CancellationStatus, Status
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Fault, Problem, summary_of
+from forwarder.reservation.problems import Fault, Problem, summary_of
 from forwarder.reservation.record import SubmissionState, compose_record, record_id_of
 from forwarder.reservation.request import BookingEngineRequest, Operation
 from forwarder.reservation.submission import (

@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 from pydantic_core import to_json
 
-from forwarder.reservation.problems.catalogue import CATALOGUE
+from forwarder.reservation.problems import CATALOGUE
 from tools.contracts.asyncapi import asyncapi, event_schemas
 from tools.contracts.messages import all_messages
 from tools.contracts.openapi import openapi, shown_examples

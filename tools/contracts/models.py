@@ -12,7 +12,7 @@ from forwarder.pms.http.outcomes import REFUSALS
 from forwarder.pms.kinds.generic import KEY_REUSED, NOT_THERE, NOTHING_DONE, STILL_WORKING
 from forwarder.reservation.checks.fields import BookingEngineItem, GeneralItem
 from forwarder.reservation.outcome import FAILURE_CLASSES, CancellationBody, CancellationStatus, Status
-from forwarder.reservation.problems.catalogue import CATALOGUE
+from forwarder.reservation.problems import CATALOGUE
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.request import CURRENCY, CURRENCY_DECIMALS, BookingEngineRequest, GeneralRequest
 from forwarder.store.deliveries import DeliveryStatus

@@ -11,14 +11,14 @@ from pydantic_core import from_json
 
 from forwarder.http.messages import problem_body
 from forwarder.notifier.posting import TEST_EVENT
-from forwarder.reservation.problems.catalogue import (
+from forwarder.reservation.problems import (
     BODY_TIMED_OUT,
     BODY_TOO_LARGE,
     CATALOGUE,
     RATE_LIMITED,
     VALIDATION_FAILED,
+    ProblemType,
 )
-from forwarder.reservation.problems.problem import ProblemType
 from forwarder.reservation.record import RESULT_TYPES
 from tools.contracts import examples
 from tools.contracts.answers import delivered_examples, response_examples

@@ -24,9 +24,9 @@ from forwarder.operate.submissions.search import list_submissions, not_found, sh
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.process.supervision import Stop
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Rejected, Status
-from forwarder.reservation.problems import catalogue
 from forwarder.store.lists.overview import Overview
 from forwarder.store.lists.port import SubmissionSummary
 from forwarder.store.submissions.port import Attempt, Work, completed, with_attempt

@@ -17,10 +17,10 @@ from typing import Any, Final, assert_never
 from forwarder.pms.http.response import NoResponse, NotSent, Response, read_object, retry_after
 from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.pms.responses import discreet
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.booking import Booking, is_reference, names_another
 from forwarder.reservation.fast import read_json
 from forwarder.reservation.outcome import Deferred, InDoubt, Outcome, Rejected
-from forwarder.reservation.problems import catalogue
 
 # --- a refusal, by its code or its words ---
 

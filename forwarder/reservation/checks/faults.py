@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from forwarder.reservation.problems.problem import Fault, pointer_to
+from forwarder.reservation.problems import Fault, pointer_to
 from forwarder.reservation.request import CONFIRMED, CURRENCY_IN_ANY_CASE, EMAIL, NO_NUL, NOT_BLANK, PRINTABLE
 
 MAX_FAULTS: Final = 100

@@ -28,7 +28,7 @@ from forwarder.reservation.fast import (
     read_usual,
     with_price,
 )
-from forwarder.reservation.problems.problem import Fault
+from forwarder.reservation.problems import Fault
 from forwarder.reservation.request import (
     CURRENCY_DECIMALS,
     INEXACT,

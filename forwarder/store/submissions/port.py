@@ -22,7 +22,7 @@ from forwarder.reservation.outcome import (
     cancellation_status,
     describe,
 )
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.record import (
     MAX_DETAIL,
     MAX_ID,

@@ -28,6 +28,7 @@ from typing import Final, assert_never
 from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.process.clock import iso
 from forwarder.process.containment import Fault
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.evidence import Came, LookUp, Park, SendAgain, read_target
 from forwarder.reservation.outcome import (
     INTERNAL_ERROR,
@@ -40,8 +41,7 @@ from forwarder.reservation.outcome import (
     Status,
     cancellation_failed,
 )
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.store.submissions.port import (
     Ended,
     PmsReservation,

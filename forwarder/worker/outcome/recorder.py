@@ -34,7 +34,7 @@ from forwarder.reservation.outcome import (
     class_of,
     describe,
 )
-from forwarder.reservation.problems.problem import with_absolute_links
+from forwarder.reservation.problems import with_absolute_links
 from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, Postponed, StoreUnavailable, Work
 from forwarder.tenancy.cards import GONE
 from forwarder.topics.codec import CUT, EVENT_ID, PREFIX, encode_result, encode_submission

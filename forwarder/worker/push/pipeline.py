@@ -29,7 +29,7 @@ from forwarder.process.containment import FAULTS, Blame, Where, as_fault, contai
 from forwarder.reservation.booking import Booking, apply_rules, booking_without_card
 from forwarder.reservation.evidence import ANOTHER_PMS, Facts, LookUp, SendAgain, Target
 from forwarder.reservation.outcome import Cancelled, Deferred, InDoubt, Outcome, Rejected, Status, not_supported
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.store.submissions.port import Postponed, StoreUnavailable, Work, with_attempt
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable

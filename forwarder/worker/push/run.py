@@ -54,7 +54,7 @@ from forwarder.reservation.outcome import (
     Rejected,
     Status,
 )
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work, with_attempt
 from forwarder.tenancy.port import Account
 

@@ -21,7 +21,7 @@ from forwarder.oversight.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.reservation.evidence import Target, read_evidence
 from forwarder.reservation.outcome import CancellationRequest, Rejected, Status
-from forwarder.reservation.problems.catalogue import PMS_REFUSED
+from forwarder.reservation.problems import PMS_REFUSED
 from forwarder.reservation.submission import NaturalKey
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.delivery_queue import Deliveries

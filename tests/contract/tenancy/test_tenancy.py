@@ -11,7 +11,7 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.access import Access, Caller
 from forwarder.tenancy.port import (

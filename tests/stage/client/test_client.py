@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.outcome import Status as Outcome
-from forwarder.reservation.problems import catalogue
 from reservation_forwarder_client import (
     AsyncForwarderClient,
     BookingEngineItem,

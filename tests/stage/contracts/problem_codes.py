@@ -6,12 +6,12 @@ from functools import cache
 from pathlib import Path
 
 import forwarder
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import ProblemType
+from forwarder.reservation import problems as catalogue
+from forwarder.reservation.problems import ProblemType
 
 _ROOT = Path(forwarder.__file__).parent
 _ELSEWHERE = (
-    _ROOT / "reservation" / "problems",
+    _ROOT / "reservation" / "problems.py",
     _ROOT / "simulator",  # a PMS's problems, not the service's
 )
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import httpx
 import pytest
 
-from forwarder.reservation.problems.catalogue import VALIDATION_FAILED
+from forwarder.reservation.problems import VALIDATION_FAILED
 from tests.support.cases import for_each
 from tests.support.contracts.http_contract import HttpContract
 from tests.support.stages.http_stages import Stages, stages

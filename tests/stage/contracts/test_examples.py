@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from forwarder.reservation.problems.catalogue import CATALOGUE
+from forwarder.reservation.problems import CATALOGUE
 from tests.support.contracts.http_contract import HttpContract
 from tools.contracts.messages import other_messages, request_messages, result_messages
 

@@ -13,7 +13,7 @@ from forwarder.http.parameters import DEFAULT_LIMIT, LARGEST_ID, LARGEST_LIMIT
 from forwarder.query.routes import LONGEST_PROPERTY_ID
 from forwarder.reservation.checks.fields import MAX_BULK_BYTES, MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
-from forwarder.reservation.problems.catalogue import ROOM_UNAVAILABLE
+from forwarder.reservation.problems import ROOM_UNAVAILABLE
 from forwarder.reservation.request import MAX_BODY_BYTES, MAX_NIGHTS
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
 from tests.support.cases import for_each

@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS
-from forwarder.reservation.problems.problem import Fault, Problem, ProblemType
+from forwarder.reservation import problems as catalogue
+from forwarder.reservation.problems import CATALOGUE, CHAPTERS, Fault, Problem, ProblemType
 from tests.stage.contracts.problem_codes import fault_codes, made_by_hand, used
 from tests.support.stages.http_stages import Stages, stages
 from tools.contracts.pages.problem_pages import EXAMPLES, FAULTS, problems_markdown

@@ -36,7 +36,7 @@ from forwarder.pms.mapping.values import DoesNotFit, written
 from forwarder.pms.responses import Echo, amount, identifier, record_fields
 from forwarder.reservation import parsing
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.problems.problem import Fault
+from forwarder.reservation.problems import Fault
 from reservation_forwarder_client.problems import retry_after as client_retry_after
 from reservation_forwarder_client.webhooks import WebhookInvalid, verify_webhook
 from reservation_forwarder_client.wire import Malformed, members_of

@@ -18,7 +18,7 @@ from forwarder.http.messages import Response, header_map, problem_response
 from forwarder.http.server import HttpApp
 from forwarder.observability.logging import merge_log_context
 from forwarder.observability.metrics import DEFERRED
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems import Fault, Problem
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.http_stages import Stages, stages
 

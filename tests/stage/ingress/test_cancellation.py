@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Cancellation, CancellationStatus, Status
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.topics.codec import decode_cancellation, header, is_cancellation
 from forwarder.topics.port import Message
 from tests.support.cases import for_each

@@ -13,7 +13,7 @@ from forwarder.ingress.message import IngressSettings
 from forwarder.pms.registry import KINDS, check_options
 from forwarder.process.supervision import bind, own_url
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.record import ResultEvent, result_data
 from forwarder.reservation.submission import is_test, live_account_id, shadow_id
 from forwarder.simulator.world import SITES

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, Stages, refused, stages
 

@@ -15,9 +15,9 @@ from forwarder.pms.port import AccountConnection
 from forwarder.pms.responses import record_fields
 from forwarder.process.clock import SystemClock
 from forwarder.process.containment import Fault, Where
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.evidence import Park
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
-from forwarder.reservation.problems import catalogue
 from forwarder.reservation.record import MAX_EVENT_BYTES, MAX_RECORD_BYTES, bounded
 from forwarder.simulator.world import World
 from forwarder.store.submissions.port import Ended, Work, completed, with_attempt

@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.reservation.evidence import NOTHING_SENT, Target
 from forwarder.reservation.outcome import InDoubt, Status
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.store.submissions.port import Attempt
 from tests.support.cases import for_each
 from tests.support.stages.bodies import BOOKING_ENGINE

@@ -37,7 +37,7 @@ from forwarder.reservation.evidence import (
     read_target,
 )
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from tests.support.cases import for_each
 from tests.support.profile import some
 

@@ -18,7 +18,7 @@ from forwarder.reservation.checks.fields import (
     plausibility,
     read_request,
 )
-from forwarder.reservation.problems.problem import Fault
+from forwarder.reservation.problems import Fault
 from tests.support.cases import for_each
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 

@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.pms.accounts import traits_of
 from forwarder.reservation.booking import Booking, apply_rules
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.request import CardDetails, Operation, SealedCard
 from forwarder.reservation.submission import Submission
 from tests.support.cases import for_each

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.fast import AnyRequest
-from forwarder.reservation.problems.problem import Fault
+from forwarder.reservation.problems import Fault
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest, Operation
 from tests.support.profile import examples
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed

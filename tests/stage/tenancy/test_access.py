@@ -9,7 +9,7 @@ import pytest
 import structlog
 from starlette.datastructures import Headers
 
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.tenancy.access import Access, BadTokens, Caller, forbidden
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable, read_networks
 from tests.support.cases import for_each

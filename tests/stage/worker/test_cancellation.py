@@ -9,7 +9,7 @@ import pytest
 from pydantic_core import from_json
 
 from forwarder.reservation.outcome import CancellationStatus, Cancelled, Deferred, Rejected, Status
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.topics.codec import decode_data, header
 from forwarder.topics.port import Message

@@ -8,7 +8,7 @@ from typing import Any, Final
 import schemathesis
 from schemathesis import Case, CheckContext, GenerationMode, HookContext, Response
 
-from forwarder.reservation.problems.catalogue import CATALOGUE
+from forwarder.reservation.problems import CATALOGUE
 
 _PROBLEM = "application/problem+json"
 # What JSON Schema cannot say: a body may break these and be of its schema all the same.

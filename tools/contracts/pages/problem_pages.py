@@ -7,8 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS
-from forwarder.reservation.problems.problem import Chapter, ProblemType
+from forwarder.reservation.problems import CATALOGUE, CHAPTERS, Chapter, ProblemType
 from tools.contracts.pages.page import page, prose
 from tools.contracts.written import written
 

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from forwarder.ingress.message import IngressSettings
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.request import MODELS
 from tests.support.memory.clock import settle
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL

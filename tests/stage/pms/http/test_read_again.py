@@ -15,10 +15,10 @@ from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.generic import GenericAdapter
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import Registry
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.booking import Booking, ReferenceForm
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
-from forwarder.reservation.problems import catalogue
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.httpx_transport import replying

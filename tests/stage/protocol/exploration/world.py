@@ -20,7 +20,7 @@ from forwarder.reservation.outcome import (
     Rejected,
     Status,
 )
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.submission import NaturalKey, Submission
 from forwarder.store.submissions.port import Arrival, Work
 from tests.stage.protocol.exploration.pushes import (

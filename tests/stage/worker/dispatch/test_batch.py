@@ -9,7 +9,7 @@ import pytest
 from forwarder.pms.port import LEASE_LOST, Capabilities, Limit, Limits
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import NotedCancellation, Work
 from forwarder.worker.dispatch.dispatcher import Dispatcher, take_together

@@ -12,8 +12,8 @@ import pytest
 
 from forwarder.observability.metrics import registry
 from forwarder.process.clock import Clock, SystemClock
+from forwarder.reservation import problems as catalogue
 from forwarder.reservation.outcome import FAILURE_CLASS
-from forwarder.reservation.problems import catalogue
 from forwarder.reservation.record import ResultEvent
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.submissions.port import DeadLetter, OutboxEvent

@@ -8,7 +8,7 @@ from msgspec.structs import replace as replace_struct
 
 from forwarder.reservation.evidence import NOTHING_SENT, LookUp, NextStep, Park
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.store.submissions.port import Ended, PmsReservation, Postponed, Work, with_attempt
 from forwarder.worker.outcome.policy import LAST_CALL, LOOKED_FOR, decide
 from forwarder.worker.push.run import PushContext

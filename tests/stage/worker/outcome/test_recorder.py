@@ -14,7 +14,7 @@ from forwarder.observability.metrics import registry
 from forwarder.process.containment import LOOPS, SYSTEMIC_AFTER
 from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import (
     Attempt,

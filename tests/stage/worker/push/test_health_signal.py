@@ -15,7 +15,7 @@ from forwarder.pms.port import (
     NOT_ABOUT_THE_PMS,
 )
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, describe
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.store.submissions.port import Attempt, Work
 from forwarder.worker.push.run import NOT_ATTEMPTED, Health, HealthSignal, PushContext, health_signal
 from tests.support.cases import for_each

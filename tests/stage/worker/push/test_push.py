@@ -11,7 +11,7 @@ from forwarder.pms.port import LEASE_LOST, LOOKS_ALIKE, Capabilities
 from forwarder.reservation.booking import ReferenceForm
 from forwarder.reservation.evidence import UNKNOWN_TARGET, LookUp, Park, SendAgain, Target
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import Ended, Work
 from forwarder.worker.outcome.policy import decide

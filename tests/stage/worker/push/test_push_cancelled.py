@@ -22,7 +22,7 @@ from forwarder.reservation.outcome import (
     Rejected,
     Status,
 )
-from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.problems import Problem
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.submissions.port import Attempt, Ended, NotedCancellation, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.policy import decide
