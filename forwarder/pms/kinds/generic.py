@@ -20,14 +20,11 @@ from forwarder.pms import sdk
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.model import MappingOption
 
-STILL_WORKING: Final = "request_in_progress"
-"""Code: the PMS is still processing an earlier request with the same key."""
-KEY_REUSED: Final = "idempotency_key_reused"
-"""Code: the PMS saw the same key with another body."""
-NOTHING_DONE: Final = "nothing_done"
-"""Code, in a 503: the PMS did nothing. A 503 without it may come from a gateway while the PMS is at work."""
-NOT_THERE: Final = "reservation_not_found"
-"""Code: the PMS has no reservation with that id. A bare 404 may come from any server on the way."""
+# The codes of the contract.
+STILL_WORKING: Final = "request_in_progress"  # an earlier one, with the same key
+KEY_REUSED: Final = "idempotency_key_reused"  # with another body
+NOTHING_DONE: Final = "nothing_done"  # in a 503, which without it may come from a gateway while the PMS is at work
+NOT_THERE: Final = "reservation_not_found"  # in a 404 or 410, which without it may come from any server on the way
 
 _REFUSING = {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
 _NO = {"REJECTED", "REFUSED", "DECLINED"}
@@ -93,8 +90,7 @@ class GenericAdapter:
         if items == []:
             return sdk.harmless(sdk.not_understood(response)) if sdk.says_no(body) else sdk.Absent()
         ours = [item for item in sdk.objects(items) if sdk.is_reference(item.get("reference"), booking.reference)]
-        shown = [_confirmed(item, booking) for item in ours if _status(item) == "CONFIRMED"]
-        held = [each for each in shown if each is not None]
+        held = [*filter(None, (_confirmed(item, booking) for item in ours if _status(item) == "CONFIRMED"))]
         if held:
             others = {each.pms_reservation_id for each in held} - {held[0].pms_reservation_id}
             return replace(held[0], doubles=tuple(sorted(others)))

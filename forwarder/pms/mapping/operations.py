@@ -242,10 +242,8 @@ class Find(Operation):
 
     def is_possible(self, settings: Mapping[str, Any]) -> bool:
         """Whether reservations of an account with these options can be found."""
-        if self.only_with is None:
-            return True
-        value = settings.get(self.only_with)
-        return value is not None and re.match(self.only_with_matching, str(value)) is not None
+        value = settings.get(self.only_with or "")
+        return self.only_with is None or bool(value is not None and re.match(self.only_with_matching, str(value)))
 
     def mistakes(self) -> Iterator[str]:
         yield from super().mistakes()

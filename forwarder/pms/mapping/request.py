@@ -124,7 +124,6 @@ class Sent:
 
 
 def _shortened_to(most: int, text: str) -> str:
-    """The text cut to `most` characters, visibly."""
     return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
 
 
@@ -242,22 +241,8 @@ class Requests:
 
     def _notes_with(self, booking: sdk.Booking, *sent: Mapping[str, Sent]) -> str:
         """The caller's notes, and below them what `sent` does not express. If all is too long for the PMS, the caller's are cut."""
-        unfit = self._unfit(booking, {name for values in sent for one in values.values() for name in one.says})
-        first = [f"Reference: {booking.reference}"] if self._mapping.create.reference_in_notes else []
-        own = []
-        for name in self._own_names:  # the caller's own texts that go into these notes
-            fate, text = self.table.fates[name], value_of(booking, name)
-            here = isinstance(fate, sdk.InNotes) or (isinstance(fate, sdk.SentAs) and self._notes in fate.names)
-            own += [as_text(text)] if here and text is not None else []
-        lines = [line for line in self.table.lines(booking, unfit) if line not in own]
-        if self._most is None:
-            return "\n".join([*first, *own, *lines])
-        below = _shortened_to(self._most, "\n".join(lines))
-        above = _shortened_to(max(self._most - len(below) - 1, len(_CUT)), "\n".join([*first, *own]))
-        return "\n".join(part for part in (above, below) if part)[: self._most]
-
-    def _unfit(self, booking: sdk.Booking, said: set[str]) -> dict[str, str | None]:
-        """The fields that are sent incompletely, each with what the notes say in place of its value."""
+        said = {name for values in sent for one in values.values() for name in one.says}
+        # The fields that are sent incompletely, each with what the notes say in place of its value.
         unfit: dict[str, str | None] = dict.fromkeys(self._targeted - said - {*_NOTES})
         if self._in_full:
             whole, parts = set(booking.guest_name.split()), _OF_A_NAME - said
@@ -271,7 +256,18 @@ class Requests:
         elif "guests.adults" in self._derived:
             counted = sdk.headcount(booking, infants_are_children=False).unfit
             unfit |= {name: counted[name] for name in counted if name == "numberOfAdults"}
-        return unfit
+        first = [f"Reference: {booking.reference}"] if self._mapping.create.reference_in_notes else []
+        own = []
+        for name in self._own_names:  # the caller's own texts that go into these notes
+            fate, text = self.table.fates[name], value_of(booking, name)
+            here = isinstance(fate, sdk.InNotes) or (isinstance(fate, sdk.SentAs) and self._notes in fate.names)
+            own += [as_text(text)] if here and text is not None else []
+        lines = [line for line in self.table.lines(booking, unfit) if line not in own]
+        if self._most is None:
+            return "\n".join([*first, *own, *lines])
+        below = _shortened_to(self._most, "\n".join(lines))
+        above = _shortened_to(max(self._most - len(below) - 1, len(_CUT)), "\n".join([*first, *own]))
+        return "\n".join(part for part in (above, below) if part)[: self._most]
 
 
 def _kept(sources: Sources, found: Mapping[str, Sent], also: AbstractSet[str] = frozenset()) -> dict[str, Sent]:

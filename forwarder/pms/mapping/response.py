@@ -51,10 +51,8 @@ def answer_to(mapping: PmsMapping, operation: Operation, response: sdk.Response)
 def rule_for(mapping: PmsMapping, own: Sequence[Rule], response: sdk.Response, body: Any) -> Rule | None:
     """The first rule that applies: of an operation's own, then of those for all operations."""
     status, said = response.status_code, words(mapping, body)
-    rule = next((rule for rule in own if rule.applies(status, body, said)), None)
-    if rule is None and mapping.errors and mapping.failure.passes(status, body):
-        rule = next((rule for rule in mapping.errors if rule.applies(status, body, said)), None)
-    return rule
+    general = mapping.errors if mapping.failure.passes(status, body) else ()
+    return next((rule for rule in (*own, *general) if rule.applies(status, body, said)), None)
 
 
 @dataclass(frozen=True, slots=True)

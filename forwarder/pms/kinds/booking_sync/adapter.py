@@ -45,7 +45,6 @@ _AUTH: Final = Auth(form="oauth", oauth=OAuth(grant="refresh_token", tokenUrl="{
 _PER_PAGE: Final = 100
 _MOST_PAGES: Final = 20
 
-
 _Made = SyncBooking | sdk.Outcome
 
 

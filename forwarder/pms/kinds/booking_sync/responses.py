@@ -79,13 +79,13 @@ class SyncBooking(BaseModel):
         """The parts of the price, if more than the rental is in it. What is part of another amount is no line: the lines add up."""
         fees: list[tuple[str, Decimal]] = []
         taxes: list[tuple[str, Decimal]] = []
-        for fee in self.bookings_fees if isinstance(self.bookings_fees, list) else ():
+        for fee in sdk.objects(self.bookings_fees):
             match fee:
                 case {"name": name, "price": str() as price, "times_booked": int() as times}:
                     each = None if fee.get("canceled_at") else sdk.amount(price)
                     if each is not None and fee.get("included_in_price", True):
                         fees.append((in_one_language(name), each * times))
-        for tax in self.bookings_taxes if isinstance(self.bookings_taxes, list) else ():
+        for tax in sdk.objects(self.bookings_taxes):
             match tax:
                 case {"name": name, "amount": str() as text} if not tax.get("tax_included_in_price"):
                     if (value := sdk.amount(text)) is not None:
