@@ -43,7 +43,7 @@ from forwarder.process.supervision import Stop, bind
 from forwarder.reservation.checks.fields import plausibility, read_request
 from forwarder.reservation.submission import RequestIds
 from forwarder.tenancy.access import Caller
-from forwarder.tenancy.cards import CardSealer
+from forwarder.tenancy.sealing import CardSealer
 from forwarder.topics.kafka.log import KafkaLog
 
 PARTITIONS = 16  # as many as `forwarder topics create` makes

@@ -47,9 +47,8 @@ from forwarder.store.migrate import migrate
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.tenancy.access import Caller
-from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import Keyring, Secret, with_credential
+from forwarder.tenancy.sealing import CardSealer, Keyring, Secret, with_credential
 from forwarder.tenancy.sql.secrets import SealingKeys
 from forwarder.topics.codec import MessageSigner
 from forwarder.topics.kafka.log import KafkaLog

@@ -26,7 +26,7 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.checks.fields import plausibility, read_request
 from forwarder.reservation.submission import RequestIds
 from forwarder.tenancy.access import Caller
-from forwarder.tenancy.cards import CardSealer
+from forwarder.tenancy.sealing import CardSealer
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher
 

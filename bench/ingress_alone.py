@@ -18,8 +18,8 @@ from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, SimilarSubmission, StoredSubmission
 from forwarder.store.lists.reader import Reader
 from forwarder.tenancy.access import Access, RateLimits
-from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account, ApiKey, new_token, token_hash
+from forwarder.tenancy.sealing import CardSealer
 from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
 from forwarder.topics.codec import MessageSigner
 from forwarder.topics.outcomes import OutcomeListener

@@ -18,9 +18,8 @@ from forwarder.process.loops import forever
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import Reader
-from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.sealing import NotTrusted
+from forwarder.tenancy.sealing import CardSealer, NotTrusted
 from forwarder.tenancy.sql.secrets import load_sealing_keys
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher

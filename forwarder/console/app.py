@@ -14,7 +14,7 @@ from forwarder.console.accounts import AccountPages
 from forwarder.console.dead_letters import DeadLetterPages
 from forwarder.console.guard import SIGN_IN, Guard, View, Visit
 from forwarder.console.records import TopicPages
-from forwarder.console.responses import HOME, Page, redirect, static_route
+from forwarder.console.responses import HOME, Page, redirect, static
 from forwarder.console.service import AWAY_SECONDS, ConsoleParts, Recent
 from forwarder.console.submissions import SubmissionPages
 from forwarder.http.messages import Response, Routes
@@ -31,31 +31,29 @@ def console_routes(parts: ConsoleParts) -> Routes:
     """The routes below `/console`. GET shows, POST acts."""
     guard, submissions = Guard(parts), SubmissionPages(parts)
     letters, accounts = DeadLetterPages(parts), AccountPages(parts)
-    shown: Sequence[tuple[str, View]] = (
-        ("", OverviewPage(parts).show),
-        ("/submissions", submissions.search),
-        ("/submissions/{request_id}", submissions.show),
-        ("/bulk", submissions.preview),
-        ("/in-doubt", submissions.in_doubt),
-        ("/dead-letters", letters.groups),
-        ("/dead-letters/replay", letters.preview),
-        ("/dead-letters/replays/{id}", letters.progress),
-        ("/accounts", accounts.list),
-        ("/accounts/{id}", accounts.show),
-        ("/topics", TopicPages(parts).list),
-        ("/topics/{name}", records.topic_messages),
-        ("/webhooks", records.webhooks),
-        ("/webhooks/{id}", records.webhook),
-        ("/audit", records.audit),
-    )
-    done: Sequence[tuple[str, View]] = (
-        ("/sign-out", guard.sign_out),
-        ("/submissions/{request_id}", submissions.act),
-        ("/bulk", submissions.run_bulk),
-        ("/dead-letters/replay", letters.replay),
-        ("/dead-letters/replays/{id}", letters.stop),
-        ("/accounts/{id}", accounts.act),
-        ("/webhooks/{id}", records.change_webhook),
+    views: Sequence[tuple[str, str, View]] = (
+        ("GET", "", OverviewPage(parts).show),
+        ("GET", "/submissions", submissions.search),
+        ("GET", "/submissions/{request_id}", submissions.show),
+        ("POST", "/submissions/{request_id}", submissions.act),
+        ("GET", "/bulk", submissions.preview),
+        ("POST", "/bulk", submissions.run_bulk),
+        ("GET", "/in-doubt", submissions.in_doubt),
+        ("GET", "/dead-letters", letters.groups),
+        ("GET", "/dead-letters/replay", letters.preview),
+        ("POST", "/dead-letters/replay", letters.replay),
+        ("GET", "/dead-letters/replays/{id}", letters.progress),
+        ("POST", "/dead-letters/replays/{id}", letters.stop),
+        ("GET", "/accounts", accounts.list),
+        ("GET", "/accounts/{id}", accounts.show),
+        ("POST", "/accounts/{id}", accounts.act),
+        ("GET", "/topics", TopicPages(parts).list),
+        ("GET", "/topics/{name}", records.topic_messages),
+        ("GET", "/webhooks", records.webhooks),
+        ("GET", "/webhooks/{id}", records.webhook),
+        ("POST", "/webhooks/{id}", records.change_webhook),
+        ("GET", "/audit", records.audit),
+        ("POST", "/sign-out", guard.sign_out),
     )
 
     async def home(_request: Request) -> Response:
@@ -65,12 +63,11 @@ def console_routes(parts: ConsoleParts) -> Routes:
         raise NotKnown("The console has no page at this address.")
 
     return [
-        static_route(),
+        Route(HOME + "/static/{name}", static),
         Route(HOME + "/", home),
         Route(HOME + SIGN_IN, guard.sign_in_page),
         Route(HOME + SIGN_IN, guard.sign_in, methods=["POST"]),
-        *(Route(HOME + path, guard.view(view)) for path, view in shown),
-        *(Route(HOME + path, guard.view(view), methods=["POST"]) for path, view in done),
+        *(Route(HOME + path, guard.view(view), methods=[method]) for method, path, view in views),
         Route(HOME + "/{path:path}", guard.view(unknown)),
     ]
 

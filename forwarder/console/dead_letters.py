@@ -5,7 +5,7 @@ import secrets
 from collections import Counter, OrderedDict
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -49,22 +49,6 @@ class _Run:
         return self.task is not None and not self.task.done()
 
 
-@dataclass(slots=True)
-class _Group:
-    account: str
-    failure_class: str
-    states: Counter[LetterState] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    oldest: datetime | None = None
-    newest: datetime | None = None
-
-    def add(self, letter: Letter, state: LetterState) -> None:
-        self.states[state] += 1
-        self.reasons[letter.reason] += 1
-        self.oldest = min(self.oldest or letter.set_aside_at, letter.set_aside_at)
-        self.newest = max(self.newest or letter.set_aside_at, letter.set_aside_at)
-
-
 class DeadLetterPages:
     """Failed submissions and unreadable messages."""
 
@@ -89,12 +73,16 @@ class DeadLetterPages:
             return Page("dead_letters_counted.html", {**filters, "failed": failed, "again": again})
         waiting = [each for each in letters if each[1] is not LetterState.REPLAYED]
         found = [(each, state) for each, state in waiting if wanted.includes(each)]
-        groups: dict[tuple[str, str], _Group] = {}
+        alike: dict[tuple[str, str], list[tuple[Letter, LetterState]]] = {}
         for letter, state in found:
-            key = (letter.account, letter.failure_class)
-            groups.setdefault(key, _Group(*key)).add(letter, state)
-        ordered = sorted(groups.values(), key=lambda each: (-sum(each.states.values()), each.account))
-        values = {"groups": ordered, "letters": found[:_ROWS], "total": len(found), "age": self._recent.age_seconds}
+            alike.setdefault((letter.account, letter.failure_class), []).append((letter, state))
+        groups = []
+        for (account, failure_class), them in sorted(alike.items(), key=lambda each: (-len(each[1]), each[0][0])):
+            group = {"account": account, "failure_class": failure_class, "states": Counter(state for _, state in them)}
+            moments = [letter.set_aside_at for letter, _ in them]
+            reasons = dict.fromkeys(letter.reason for letter, _ in them)
+            groups.append({**group, "reasons": reasons, "oldest": min(moments), "newest": max(moments)})
+        values = {"groups": groups, "letters": found[:_ROWS], "total": len(found), "age": self._recent.age_seconds}
         replayable = (LetterState.OPEN, LetterState.CARD_GONE, LetterState.UNDECODABLE)
         return Page("dead_letters.html", {**values, **filters, "replayable": replayable, "open": LetterState.OPEN})
 

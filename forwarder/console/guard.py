@@ -139,8 +139,7 @@ class Guard:
                 visit = _error("Signed out", "Sign in again.", 401)
             if visit is None:
                 query = f"?{request.url.query}" if request.url.query else ""
-                wanted = request.url.path + query if request.method == "GET" else ""
-                return redirect(address(SIGN_IN, next=wanted))
+                return redirect(address(SIGN_IN, next=request.url.path + query if request.method == "GET" else ""))
             if isinstance(visit, Page):
                 return html(visit, _shared(None))
             shown: Page | Go
@@ -196,8 +195,7 @@ class Guard:
             return self._ask(request, _away("database"))
         if isinstance(key, Problem):
             _log.info("console.sign_in_refused", address=origin, code=key.code)
-            values = {"problem": key.detail, "next": next_page}
-            return self._ask(request, Page("sign_in.html", values, key.status))
+            return self._ask(request, Page("sign_in.html", {"problem": key.detail, "next": next_page}, key.status))
         _log.info("console.signed_in", key_id=key.id, address=origin)
         self._sessions.close(_cookie(request, _SESSION_COOKIE))
         cookie = self._sessions.open(token, key.id)

@@ -105,9 +105,7 @@ async def webhook(visit: Visit) -> Page:
         endpoint.id, workspace_id=None, status=status, before=before, limit=_ROWS + 1, tried=tried
     )
     onward = {"status": status, "tried": "yes" if tried else None}
-    more = None
-    if len(found) > _ROWS:
-        more = address(f"/webhooks/{endpoint.id}", **onward, before=found[_ROWS - 1].id)
+    more = address(f"/webhooks/{endpoint.id}", **onward, before=found[_ROWS - 1].id) if len(found) > _ROWS else None
     values = {"endpoint": endpoint, "deliveries": found[:_ROWS], "more": more}
     return Page("webhook.html", {**values, "status": status, "statuses": list(DeliveryStatus), "tried": tried})
 

@@ -13,7 +13,6 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.routing import Route
 
 from forwarder.http.messages import NO_STORE, Header, Response, problem_response
 from forwarder.process.clock import SystemClock, iso
@@ -96,18 +95,14 @@ def address(path: str, **parameters: str | int | None) -> str:
     return f"{where}?{query}" if query else where
 
 
-def static_route() -> Route:
+async def static(request: Request) -> Response:
     """Serves the console's own style, script and icon: it loads nothing from elsewhere."""
-
-    async def asset(request: Request) -> Response:
-        name = request.path_params["name"]
-        if (media_type := _STATIC.get(name)) is None:
-            return problem_response(catalogue.NOT_FOUND.problem("Unknown path."))
-        # Its address changes with its content.
-        kept = (b"cache-control", b"public, max-age=31536000, immutable")
-        return Response(200, _asset(name), (kept, *_PROTECTED), media_type)
-
-    return Route(HOME + "/static/{name}", asset)
+    name = request.path_params["name"]
+    if (media_type := _STATIC.get(name)) is None:
+        return problem_response(catalogue.NOT_FOUND.problem("Unknown path."))
+    # Its address changes with its content.
+    kept = (b"cache-control", b"public, max-age=31536000, immutable")
+    return Response(200, _asset(name), (kept, *_PROTECTED), media_type)
 
 
 @cache

@@ -132,19 +132,15 @@ class SubmissionPages:
             return found[:rows], found[rows - 1].id
         return found, following
 
-    async def show(self, visit: Visit) -> Page:
-        return await self._page(visit, guest=False)
-
     async def act(self, visit: Visit) -> Go | Page:
         request_id, form, said = visit.request.path_params["request_id"], visit.form, NO_SUCH_ACTION
         match form.text("do"):
             case "guest":
                 # Viewing a guest is audited like any other operation.
                 async with self._backend.audit.operation("submission.show_guest", target=request_id):
-                    return await self._page(visit, guest=True)
+                    return await self.show(visit, guest=True)
             case "look_up":
-                looked_up = await look_up_in_pms(self._backend, request_id)
-                return await self._page(visit, guest=False, looked_up=looked_up)
+                return await self.show(visit, looked_up=await look_up_in_pms(self._backend, request_id))
             case "settle":
                 said = await self._settle(request_id, form)
             case "retry":
@@ -153,7 +149,7 @@ class SubmissionPages:
                 said = await self._cancel(request_id, form.text("reason"))
         return Go(address(f"/submissions/{request_id}"), said)
 
-    async def _page(self, visit: Visit, *, guest: bool, looked_up: LookedUp | None = None) -> Page:
+    async def show(self, visit: Visit, *, guest: bool = False, looked_up: LookedUp | None = None) -> Page:
         history = await self._find(visit.request.path_params["request_id"])
         summary = history.summary
         record: Mapping[str, Any] = from_json(history.stored.record)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from http import HTTPStatus
 from ipaddress import AddressValueError, IPv6Address
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import httptools
 import structlog
@@ -55,7 +55,7 @@ class LimitedProtocol(HttpToolsProtocol):
     _deadline = _began = _unread_until = _full_until = math.inf
     _unparsed = _last_words = b""
     _head_without_upgrade: bytes | None = None
-    _fault: "_HeadFault | None" = None
+    _refusal: Response | None = None
 
     def __init__(
         self, *arguments: Any, connections: Connections, handshake: Limited | None = None, **options: Any
@@ -165,9 +165,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 else:
                     return
         except httptools.HttpParserError:
-            fault = self._fault or _HeadFault("Invalid HTTP request received.")
-            refusal = Response(fault.status, fault.detail.encode(), media_type=b"text/plain; charset=utf-8")
-            self.end("malformed", refusal)
+            self.end("malformed", self._refusal or _malformed("Invalid HTTP request received."))
 
     def on_message_begin(self) -> None:
         self._moved_on = self._in_head = True
@@ -177,9 +175,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         method, version = self.parser.get_method(), self.parser.get_http_version()
-        self._fault = _head_fault(method, version, self.url, self.headers)
-        if self._fault is not None:
-            raise ValueError(self._fault.detail)  # which ends the parsing
+        self._refusal = _head_refusal(method, version, self.url, self.headers)
+        if self._refusal is not None:
+            raise ValueError  # which ends the parsing
         if self.parser.should_upgrade():
             lines = [b"%b: %b" % line for line in self.headers if line[0] != b"upgrade"]
             start = b"%b %b HTTP/%b" % (method, self.url, version.encode())
@@ -284,35 +282,34 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-class _HeadFault(NamedTuple):
-    detail: str
-    status: HTTPStatus = HTTPStatus.BAD_REQUEST
+def _malformed(detail: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> Response:
+    return Response(status, detail.encode(), (), b"text/plain; charset=utf-8")
 
 
-def _head_fault(method: bytes, version: str, target: bytes, lines: Sequence[tuple[bytes, bytes]]) -> _HeadFault | None:
+def _head_refusal(method: bytes, version: str, target: bytes, lines: Sequence[tuple[bytes, bytes]]) -> Response | None:
     """Why the head is refused though the parser accepts it: version, framing or `Host` (RFC 9112); None if it is accepted. Names in
     `lines` are in lower case. The parser itself refuses an ambiguous message length: both `Content-Length` and `Transfer-Encoding`,
     either of them twice, bare LF, folded lines, space before a colon. `tests/stage/http/test_request_framing.py` verifies that."""
     if version not in {"1.0", "1.1"}:
-        return _HeadFault("This server speaks HTTP/1.1 and HTTP/1.0.")
+        return _malformed("This server speaks HTTP/1.1 and HTTP/1.0.")
     if method == b"CONNECT":
-        return _HeadFault("CONNECT is not supported: this server is not a proxy.", HTTPStatus.NOT_IMPLEMENTED)
+        return _malformed("CONNECT is not supported: this server is not a proxy.", HTTPStatus.NOT_IMPLEMENTED)
     hosts = 0
     for name, field in lines:
         if name in _FRAMING:
             if name == b"host":
                 hosts += 1
                 if not _is_host(field):
-                    return _HeadFault("The Host header must be a host name or an IP address, with a port or without.")
+                    return _malformed("The Host header must be a host name or an IP address, with a port or without.")
             elif name == b"content-length":
                 if len(field) > 19:  # noqa: PLR2004 - as any length; Python refuses to parse thousands of digits
-                    return _HeadFault("The Content-Length header must be a number of at most 19 digits.")
+                    return _malformed("The Content-Length header must be a number of at most 19 digits.")
             elif version == "1.0" or field.lower() != b"chunked":
-                return _HeadFault("The Transfer-Encoding header must be chunked, in HTTP/1.1 only.")
+                return _malformed("The Transfer-Encoding header must be chunked, in HTTP/1.1 only.")
     if hosts > 1 or (hosts == 0 and version == "1.1"):
-        return _HeadFault(f"A request must have one Host header, not {hosts}.")
+        return _malformed(f"A request must have one Host header, not {hosts}.")
     if target[:1] != b"/" and target != b"*" and _authority_of(target) is None:
-        return _HeadFault("The target must be a path, such as /healthz, or an http:// or https:// URL.")
+        return _malformed("The target must be a path, such as /healthz, or an http:// or https:// URL.")
     return None
 
 

@@ -123,8 +123,7 @@ def _read(path: Path, zipped: bool) -> tuple[bytes, str]:  # noqa: FBT001 - the 
 @cache
 def _scripts() -> Mapping[str, Path]:
     # Scalar is the interactive page's script. The package reads all that it holds when it is imported, and is not.
-    scalar = Path(str(distribution("offapi").locate_file("offapi/scalar.js")))
-    return {"scalar": scalar, "docs": _PUBLISHED / "docs.js"}
+    return {"docs": _PUBLISHED / "docs.js", "scalar": Path(str(distribution("offapi").locate_file("offapi/scalar.js")))}
 
 
 @cache

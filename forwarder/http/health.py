@@ -33,8 +33,15 @@ class Health:
 
     async def confirm(self) -> Mapping[str, bool]:
         """Whether each check passes now; `loops`: no loop fails repeatedly."""
-        every = {**self.checks, "loops": lambda: not LOOPS.failing(), **self.lesser}
-        return dict(zip(every, await asyncio.gather(*map(_confirms, every.values())), strict=True))
+        every: Mapping[str, Check] = {**self.checks, "loops": lambda: not LOOPS.failing(), **self.lesser}
+
+        async def ask(check: Check) -> bool:
+            passes = check()
+            return passes if isinstance(passes, bool) else await passes
+
+        asked = (asyncio.wait_for(ask(check), _CHECK_SECONDS) for check in every.values())
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        return {name: answer is True for name, answer in zip(every, answers, strict=True)}
 
     async def failing(self) -> Sequence[str]:
         return [name for name, good in (await self.confirm()).items() if not good]
@@ -55,9 +62,6 @@ def health_routes(
             confirming = asyncio.create_task(health.confirm())
         return await asyncio.shield(confirming)
 
-    async def alive(_request: Request) -> Response:
-        return Response(200, b'{"status":"ok"}', (NO_STORE,))
-
     async def ready(_request: Request) -> Response:
         checks = await confirmed()
         failed = [name for name, good in checks.items() if not good]
@@ -75,8 +79,8 @@ def health_routes(
         bears = scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), wanted)
         if metrics_token is not None and not bears:
             bearer = "Authorization: Bearer <FORWARDER_METRICS_TOKEN of this process>"
-            not_for_all = f"Metrics are for who sends {bearer}; API keys open none."
-            return problem_response(catalogue.UNAUTHENTICATED.problem(not_for_all))
+            only = f"Metrics are for who sends {bearer}; API keys open none."
+            return problem_response(catalogue.UNAUTHENTICATED.problem(only))
         FAILING_CHECKS.replace({(name,): float(not good) for name, good in (await confirmed()).items()})
         try:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -84,13 +88,5 @@ def health_routes(
             encode, content_type = choose_encoder("")
         return Response(200, encode(registry(role)), media_type=content_type.encode())
 
-    return [Route("/healthz", alive), Route("/readyz", ready), Route("/metrics", metrics)]
-
-
-async def _confirms(check: Check) -> bool:
-    async def ask() -> bool:
-        passes = check()
-        return passes if isinstance(passes, bool) else await passes
-
-    [result] = await asyncio.gather(asyncio.wait_for(ask(), _CHECK_SECONDS), return_exceptions=True)
-    return result is True
+    alive = Response(200, b'{"status":"ok"}', (NO_STORE,))
+    return [Route("/healthz", alive, methods=["GET"]), Route("/readyz", ready), Route("/metrics", metrics)]

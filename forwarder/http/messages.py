@@ -16,7 +16,7 @@ import types
 from base64 import urlsafe_b64encode
 from collections.abc import Coroutine, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
+from enum import Enum
 from hashlib import blake2b
 from http import HTTPStatus
 from typing import Any, Final, Protocol, cast, runtime_checkable
@@ -42,11 +42,7 @@ class Admission:
     of all bodies. `max_response_bytes`: of responses over 64 KiB whose clients are still reading."""
 
     def __init__(
-        self,
-        *,
-        max_requests: int = 5_000,
-        max_body_bytes: int = 48 * 1024 * 1024,
-        max_response_bytes: int = 64 * 1024 * 1024,
+        self, *, max_requests: int = 5_000, max_body_bytes: int = 48 * 2**20, max_response_bytes: int = 64 * 2**20
     ) -> None:
         self.requests, self.strangers = Shares(max_requests), Shares(max(max_requests // 4, 1))
         self.bodies = Shares(max_body_bytes)
@@ -117,9 +113,7 @@ class Place:
 
     def end(self) -> None:
         self.leave()
-        if self._response_bytes:
-            self._responses.give_back(self._party, self._response_bytes)
-            self._response_bytes = 0
+        self.hold_response(0, refusable=False)
 
 
 def place_of(scope: Scope) -> Place | None:
@@ -137,12 +131,8 @@ NDJSON_BODY: Final = re.compile("application/x-ndjson" + _CHARSET, re.IGNORECASE
 _HOST: Final = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 
 
-class BodyFault(Enum):
-    """Why a body was not read."""
-
-    TOO_LARGE = auto()
-    TIMED_OUT = auto()
-    NO_ROOM = auto()
+BodyFault = Enum("BodyFault", "TOO_LARGE TIMED_OUT NO_ROOM")
+"""Why a body was not read."""
 
 
 class HttpRequest:
@@ -387,8 +377,7 @@ class NotModified:
     headers: tuple[Header, ...]
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        headers = [*self.headers, *scope.get(ADDED, ())]
-        await send({"type": "http.response.start", "status": 304, "headers": headers})
+        await send({"type": "http.response.start", "status": 304, "headers": [*self.headers, *scope.get(ADDED, ())]})
         await send({"type": "http.response.body", "body": b""})
 
 

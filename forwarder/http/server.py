@@ -83,7 +83,10 @@ class HttpApp:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         spans = []
         if self._tracer is not None and scope["path"] not in ALWAYS_ANSWERED:
-            spans = [_start_span(self._tracer, method, scope)]
+            came = messages.header_map(scope)
+            parent = tracing.read_trace(came.get(tracing.TRACEPARENT), came.get(tracing.TRACESTATE))
+            known = {"http.request.method": "_OTHER" if method == "other" else method, "url.scheme": scope["scheme"]}
+            spans = [self._tracer.start(_span_name(method), Kind.SERVER, parent, known)]
             rest = [line for line in scope["headers"] if line[0] not in _TRACE_FIELDS]
             traced = [(name.encode(), value.encode()) for name, value in tracing.trace_headers(spans[0].trace)]
             scope = {**scope, "headers": [*rest, *traced]}
@@ -161,23 +164,16 @@ def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], ASGIApp]:
 def _names(scope: Scope) -> tuple[bytes, str | None]:
     """The request's id (the caller's, if that is one word of moderate length and no card number), and that of its trace."""
     given = traceparent = None
-    for name, field in scope["headers"]:
+    for name, line in scope["headers"]:
         if name in _NAMING_FIELDS:
             if name == _TRACE_FIELDS[0]:
-                traceparent = field if traceparent in {None, field} else b""  # two are none
+                traceparent = line if traceparent in {None, line} else b""  # two are none
             elif given is None:
-                given = field
+                given = line
     if given is None or not _SANE_REQUEST_ID.fullmatch(given) or find(given.decode()):
         given = messages.new_request_id()
     trace = None if traceparent is None else tracing.read_trace(traceparent.decode("latin-1"))
     return given, None if trace is None else tracing.trace_id_of(trace)
-
-
-def _start_span(tracer: Tracer, method: str, scope: Scope) -> Span:
-    found = messages.header_map(scope)
-    parent, state = found.get(tracing.TRACEPARENT), found.get(tracing.TRACESTATE)
-    attributes = {"http.request.method": "_OTHER" if method == "other" else method, "url.scheme": scope["scheme"]}
-    return tracer.start(_span_name(method), Kind.SERVER, tracing.read_trace(parent, state), attributes)
 
 
 def _complete(span: Span, method: str, template: str, status: int) -> None:

@@ -37,9 +37,8 @@ from forwarder.reservation.submission import (
     transaction_of,
 )
 from forwarder.tenancy.access import Access, Caller, RateLimits
-from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import of_card
+from forwarder.tenancy.sealing import CardSealer, of_card
 from forwarder.topics.codec import MessageSigner, encode_submission
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message, Publisher

@@ -5,7 +5,6 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
 
 from opentelemetry import trace as api
 from opentelemetry.context import Context
@@ -16,8 +15,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span as OtelSpan
 
 from forwarder.observability.tracing import ERROR, Attributes, Kind, Span, trace_headers
-
-_KINDS: Final = {kind: api.SpanKind[kind.name] for kind in Kind}
 
 
 class OtelTracer:
@@ -34,7 +31,7 @@ class OtelTracer:
         if parent is not None:
             context = api.set_span_in_context(api.NonRecordingSpan(_remote(parent)), context)
         start = self._tracer.start_span
-        return _Span(start(name, context, _KINDS[kind], attributes, linked, set_status_on_exception=False))
+        return _Span(start(name, context, api.SpanKind[kind.name], attributes, linked, set_status_on_exception=False))
 
     async def close(self, seconds: float) -> bool:
         """Exports what is left, for at most `seconds`; False if that was too short."""
@@ -78,15 +75,10 @@ class _Span:
 
 
 def _remote(trace: str) -> api.SpanContext:
-    (_, parent), *state = trace_headers(trace)
-    _, trace_id, span_id, flags = parent.split("-")
-    return api.SpanContext(
-        int(trace_id, 16),
-        int(span_id, 16),
-        is_remote=True,
-        trace_flags=api.TraceFlags(int(flags, 16)),
-        trace_state=api.TraceState.from_header([value for _, value in state]),
-    )
+    (_, parent), *states = trace_headers(trace)
+    _, trace_id, span_id, flags = (int(part, 16) for part in parent.split("-"))
+    state = api.TraceState.from_header([value for _, value in states])
+    return api.SpanContext(trace_id, span_id, is_remote=True, trace_flags=api.TraceFlags(flags), trace_state=state)
 
 
 def open_otel(service: str, version: str) -> OtelTracer:

@@ -312,7 +312,9 @@ class RateLimits:
         refusing = {name: delay for name, delay in delays.items() if delay}
         if not refusing and count:
             for name, bucket in buckets.items():
-                bucket.take(count, now)
+                bucket.debit(count, now)
+                bucket.since = bucket.since if bucket.unreported else now
+                bucket.unreported += count
                 self._unreported[name] = bucket
                 if bucket.unreported >= bucket.limit.requests / 10:
                     self.report_due.set()
@@ -368,12 +370,6 @@ class _Bucket(TokenBucket):
     def delay(self, tokens: float, now: float) -> float:
         """Seconds until so many calls are admitted; more than a quota are admitted together with a full bucket."""
         return super().delay(min(tokens, self.burst), now)
-
-    def take(self, count: int, now: float) -> None:
-        self.debit(count, now)
-        if not self.unreported:
-            self.since = now
-        self.unreported += count
 
     def allowance(self, now: float, *, admitted: bool, count: int, shared: bool) -> Allowance:
         interval = self.limit.seconds / self.limit.requests

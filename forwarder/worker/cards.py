@@ -22,20 +22,23 @@ from forwarder.process.loops import Batcher
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import Arrival, CardKey, KeptCard, StoreUnavailable
-from forwarder.tenancy.cards import (
+from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable
+from forwarder.tenancy.sealing import (
     CODE_PURPOSE,
     GONE,
     NUMBER_PURPOSE,
     UNBOUND,
+    Keyring,
     RowKeys,
+    WrappedKey,
     has_code,
+    is_card_of,
     is_sealed_to_topic,
+    of_card,
     open_from_topic,
     open_in_row,
     seal_for_row,
 )
-from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable
-from forwarder.tenancy.sealing import Keyring, WrappedKey, is_card_of, of_card
 
 if TYPE_CHECKING:
     from forwarder.store.submissions.card_keys import CardKeys

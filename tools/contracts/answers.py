@@ -26,8 +26,8 @@ from forwarder.reservation.submission import RequestIds
 from forwarder.store.deliveries import DeliveryAttempt, DeliveryEntry, DeliveryStatus
 from forwarder.store.lists.port import Page, StoredSubmission
 from forwarder.store.submissions.port import Attempt
-from forwarder.tenancy.cards import CardSealer
 from forwarder.tenancy.port import Account, Endpoint
+from forwarder.tenancy.sealing import CardSealer
 from forwarder.topics.outcomes import OutcomeEvent
 from forwarder.webhooks.port import public_key
 from tools.contracts import examples

@@ -37,8 +37,8 @@ from forwarder.store.audit import AuditResult
 from forwarder.store.submissions.port import Arrival, CancellationArrival, Ended, Heartbeat, Unstorable
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.submissions.repairs import StoreRecovery
-from forwarder.tenancy.cards import GONE
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory
+from forwarder.tenancy.sealing import GONE
 from forwarder.topics.codec import trace_of
 from forwarder.topics.port import Log, Publisher, Topics, moment_of
 

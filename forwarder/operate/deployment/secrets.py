@@ -15,8 +15,8 @@ from forwarder.operate.output import Failed, Shown, Table, listed, picked
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import CardKey
 from forwarder.tenancy import sealing
-from forwarder.tenancy.cards import CODE_PURPOSE, NUMBER_PURPOSE
 from forwarder.tenancy.port import CannotOpen
+from forwarder.tenancy.sealing import CODE_PURPOSE, NUMBER_PURPOSE
 from forwarder.tenancy.sql.secrets import SealingKeys, SqlSealed, SqlSecrets
 
 

@@ -52,10 +52,10 @@ class TenancyAdmin:
 
     async def add_workspace(self, workspace_id: str, limit: RateLimit | None = None) -> None:
         terms = KeyTerms() if limit is None else KeyTerms(limit=limit)
-        new = insert_into(self._engine, database.workspaces).values(id=workspace_id, **_columns(terms))
+        values = {"id": workspace_id, **_columns(terms)}
+        new = insert_into(self._engine, database.workspaces).values(values).on_conflict_do_nothing()
         async with self._changing("workspace.add", workspace=workspace_id, **_texts(terms)) as connection:
-            added = await connection.execute(new.on_conflict_do_nothing().returning(_workspace.id))
-            if added.one_or_none() is None:
+            if (await connection.execute(new.returning(_workspace.id))).one_or_none() is None:
                 raise port.AlreadyExists(f"There is a workspace {workspace_id!r} already.")
 
     async def limit_workspace(self, workspace_id: str, limit: RateLimit | None) -> None:
@@ -162,8 +162,7 @@ class TenancyAdmin:
         return [account_of(row) for row in await read(self._engine, wanted)]
 
     async def kinds(self) -> Sequence[str]:
-        wanted = select(_account.kind).distinct().order_by(_account.kind)
-        return [row.kind for row in await read(self._engine, wanted)]
+        return [row.kind for row in await read(self._engine, select(_account.kind).distinct().order_by(_account.kind))]
 
     async def pause(self, account_id: str, *, paused: bool) -> None:
         changed = update(database.integration_accounts).where(_account.id == account_id).values(paused=paused)
@@ -174,9 +173,9 @@ class TenancyAdmin:
     async def forget_grants(self, account_id: str, *, but: str) -> None:
         """Forget the grants of every credential of the account but the one with the digest `but`."""
         grant = database.grants.c
+        others = delete(database.grants).where(grant.account_id == account_id, grant.credential != but)
         async with self._changing("account.forget_grants", target=account_id) as connection:
-            theirs = delete(database.grants).where(grant.account_id == account_id, grant.credential != but)
-            await connection.execute(theirs)
+            await connection.execute(others)
 
     async def policies(self, workspace_id: str | None = None) -> Sequence[port.RetentionPolicy]:
         """The policies of one workspace or all, ordered by id. Raises `NotKnown`."""
@@ -226,18 +225,16 @@ def _known(row: Row[Any]) -> KnownKey:
 
 
 _WRITTEN: Final[Mapping[str, Callable[[Any], str]]] = {
-    "limit": str,
     "scopes": port.write_scopes,
     "expires_at": iso,
     "networks": lambda networks: " ".join(map(str, networks)),
-    "name": str,
 }
 
 
 def _texts(terms: Mapping[str, Any]) -> dict[str, str | None]:
     """The terms as they are audited."""
     names = {"limit": "rate", "expires_at": "expires", "networks": "from"}
-    return {names.get(name, name): None if each is None else _WRITTEN[name](each) for name, each in terms.items()}
+    return {names.get(key, key): None if each is None else _WRITTEN.get(key, str)(each) for key, each in terms.items()}
 
 
 def _columns(terms: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,16 +52,15 @@ class LookupCache(Generic[V]):
     async def get(self, key: str) -> V | None:
         """The value, or None if there is none. Raises `TenancyUnavailable` if it is not cached and cannot be looked up."""
         now = self._clock.monotonic()
-        if (known := self._known.get(key)) is not None:
-            value, fresh_until = known
-            return value if now < max(fresh_until, self._away_until) else await self._refreshed(key, value)
-        if now < self._absent.get(key, float("-inf")):
-            return None
-        if now < self._away_until:
-            raise TenancyUnavailable("the database could not be reached a moment ago")
-        return await asyncio.shield(self._start(key))
-
-    async def _refreshed(self, key: str, value: V) -> V | None:
+        if (known := self._known.get(key)) is None:
+            if now < self._absent.get(key, float("-inf")):
+                return None
+            if now < self._away_until:
+                raise TenancyUnavailable("the database could not be reached a moment ago")
+            return await asyncio.shield(self._start(key))
+        value, fresh_until = known
+        if now < max(fresh_until, self._away_until):
+            return value
         look_up = self._start(key)
         patience = asyncio.ensure_future(self._clock.sleep(self._times.patience))
         try:
@@ -214,14 +213,9 @@ class SqlUsage:
         """Counts `consumed`, one per key; returns the used share of each key's quota, more than 1.0 if too many calls were
         admitted. Raises `TenancyUnavailable`: it was not counted, or may not have been."""
         rows = [each._asdict() for each in sorted(consumed)]  # lest two processes wait for each other's rows
-        async with transaction(self._engine, writes=True) as connection:
-            used = await connection.execute(self._statement(self._now()), rows)
-            return {row.key_id: row.used for row in used}
-
-    def _statement(self, now: ColumnElement[float]) -> Any:
-        """A row has the share used at `counted_at`; a whole quota drains in `window_seconds`. A reported share counts from its
-        `counted_at`: the row had drained until then, but not below empty."""
-        row = database.key_usage.c
+        # A row has the share used at `counted_at`; a whole quota drains in `window_seconds`. A reported share counts from its
+        # `counted_at`: the row had drained until then, but not below empty.
+        row, now = database.key_usage.c, self._now()
         new = insert_into(self._engine, database.key_usage).values(
             key_id=bindparam("key"),
             used=bindparam("share", type_=Double()),
@@ -231,11 +225,12 @@ class SqlUsage:
         left = row.used - self._larger(now - row.counted_at, 0.0) / new.excluded.window_seconds
         empty = (new.excluded.counted_at - now) / new.excluded.window_seconds
         used = self._larger(left, empty) + new.excluded.used
-        counted = new.on_conflict_do_update(
-            index_elements=["key_id"],
-            set_={"used": used, "window_seconds": new.excluded.window_seconds, "counted_at": now},
-        )
-        return counted.returning(row.key_id, (row.used - (now - row.counted_at) / row.window_seconds).label("used"))
+        values = {"used": used, "window_seconds": new.excluded.window_seconds, "counted_at": now}
+        counted = new.on_conflict_do_update(index_elements=["key_id"], set_=values)
+        used_now = (row.used - (now - row.counted_at) / row.window_seconds).label("used")
+        async with transaction(self._engine, writes=True) as connection:
+            rows_now = await connection.execute(counted.returning(row.key_id, used_now), rows)
+            return {each.key_id: each.used for each in rows_now}
 
     def _larger(self, one: ColumnElement[Any], other: ColumnElement[Any] | float) -> ColumnElement[Any]:
         return func.greatest(one, other) if self._postgresql else func.max(one, other)

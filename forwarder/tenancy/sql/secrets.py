@@ -14,13 +14,14 @@ from sqlalchemy import Column, ColumnElement, Executable, Update, and_, delete, 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy import sealing
-from forwarder.tenancy.cards import SealingKey
 from forwarder.tenancy.port import Account, CannotOpen, NotKnown, Sealer, Unsealer
-from forwarder.tenancy.sealing import Keyring, KnownSecret, Secret, SecretState
+from forwarder.tenancy.sealing import Keyring, KnownSecret, SealingKey, Secret, SecretState
 from forwarder.tenancy.sql import database
 from forwarder.tenancy.sql.database import in_utc, insert_into, read, transaction, write
 
 _secret = database.secrets.c
+_PUBLIC = ("verify_key", "accounts_key", "webhooks_key", "signature")
+"""The columns of a secret's `PublicKeys`, in hexadecimal."""
 
 
 class NoSecretYet(LookupError):
@@ -37,8 +38,7 @@ class SqlSecrets:
         found = select(database.secrets).order_by(_secret.created_at, _secret.id)
         known = []
         for row in await read(self._engine, found):
-            names = ("verify_key", "accounts_key", "webhooks_key", "signature")
-            keys = sealing.PublicKeys(row.id, *(bytes.fromhex(getattr(row, name)) for name in names))
+            keys = sealing.PublicKeys(row.id, *(bytes.fromhex(getattr(row, name)) for name in _PUBLIC))
             known.append(KnownSecret(keys, SecretState(row.state), in_utc(row.created_at), in_utc(row.activated_at)))
         return known
 
@@ -46,14 +46,10 @@ class SqlSecrets:
         """Checks that a process with these secrets may start: raises `UnknownSecret`. `first`: registers `held[0]` if none is."""
         known = await self.known()
         if first and not known:
-            await self._insert(held[0], SecretState.ACTIVE)
+            await self.add(held[0], SecretState.ACTIVE)
             known = await self.known()
         sealing.check_secrets(held, known)
         return known
-
-    async def add(self, secret: Secret) -> bool:
-        """Registers a secret, to be activated once every process has it. False if it was known."""
-        return await self._insert(secret, SecretState.ACCEPTED)
 
     async def activate(self, secret_id: str) -> None:
         """Makes the secret the active one; the one before stays accepted. Raises `NotKnown` if it is not accepted."""
@@ -77,17 +73,13 @@ class SqlSecrets:
         active.keys.require_trusted(verify_keys)
         return active.keys
 
-    async def _insert(self, secret: Secret, state: SecretState) -> bool:
+    async def add(self, secret: Secret, state: SecretState = SecretState.ACCEPTED) -> bool:
+        """Registers a secret, to be activated once every process has it. False if it was known."""
         keys = secret.public_keys()
-        new = insert_into(self._engine, database.secrets).values(
-            id=keys.secret_id,
-            state=state.value,
-            verify_key=keys.verify_key.hex(),
-            accounts_key=keys.accounts_key.hex(),
-            webhooks_key=keys.webhooks_key.hex(),
-            signature=keys.signature.hex(),
-            activated_at=func.current_timestamp() if state is SecretState.ACTIVE else None,
-        )
+        public = {name: getattr(keys, name).hex() for name in _PUBLIC}
+        at = func.current_timestamp() if state is SecretState.ACTIVE else None
+        values = {"id": keys.secret_id, "state": state.value, "activated_at": at, **public}
+        new = insert_into(self._engine, database.secrets).values(values)
         # If two register the first secret at once, the index of the active secret lets only one succeed.
         return bool(await write(self._engine, new.on_conflict_do_nothing()))
 
@@ -190,8 +182,9 @@ class SealingKeys:
         missing = [_signed(self._keyring, sealing.KeyPair.new(), hour, hour + HOUR) for hour in new_hours]
         if missing:
             # If two publish at once, the first one's key of an hour is kept.
-            new = insert_into(self._engine, database.sealing_keys).on_conflict_do_nothing()
-            await write(self._engine, new, missing)
+            await write(
+                self._engine, insert_into(self._engine, database.sealing_keys).on_conflict_do_nothing(), missing
+            )
         return len(missing)
 
     async def private_key(self, key_id: str) -> bytes | None:
@@ -225,8 +218,7 @@ class SealingKeys:
         moved = failed = 0
         for row in await read(self._engine, wanted):
             try:
-                wrapped = sealing.WrappedKey(row.secret_id, row.private_key)
-                key = keyring.unwrap(wrapped, f"sealing-key {row.key_id}")
+                key = keyring.unwrap(sealing.WrappedKey(row.secret_id, row.private_key), f"sealing-key {row.key_id}")
             except CannotOpen:
                 failed += 1
                 continue
@@ -250,16 +242,9 @@ async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[S
 def _signed(keyring: Keyring, pair: sealing.KeyPair, not_before: datetime, not_after: datetime) -> dict[str, Any]:
     key = SealingKey.signed_by(keyring.active, pair, not_before, not_after)
     wrapped = keyring.wrap(pair.private_key, f"sealing-key {pair.key_id}")
-    return {
-        "key_id": key.key_id,
-        "public_key": key.public_key.hex(),
-        "not_before": int(not_before.timestamp()),
-        "not_after": int(not_after.timestamp()),
-        "secret_id": wrapped.secret_id,
-        "verify_key": key.verify_key.hex(),
-        "signature": key.signature.hex(),
-        "private_key": wrapped.content,
-    }
+    public = {name: getattr(key, name).hex() for name in ("public_key", "verify_key", "signature")}
+    times = {"not_before": int(not_before.timestamp()), "not_after": int(not_after.timestamp())}
+    return {"key_id": key.key_id, **public, **times, "secret_id": wrapped.secret_id, "private_key": wrapped.content}
 
 
 def _moment(seconds: int) -> datetime:

@@ -36,7 +36,7 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.reservation.problems import with_absolute_links
 from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, Postponed, StoreUnavailable, Work
-from forwarder.tenancy.cards import GONE
+from forwarder.tenancy.sealing import GONE
 from forwarder.topics.codec import CUT, EVENT_ID, PREFIX, encode_result, encode_submission
 from forwarder.topics.port import (
     MAX_MESSAGE_BYTES,

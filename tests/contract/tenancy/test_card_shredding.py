@@ -21,9 +21,17 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import Arrival, Work
 from forwarder.store.submissions.recorder import Recorder
-from forwarder.tenancy.cards import GONE, CardSealer, open_from_topic
 from forwarder.tenancy.port import CannotOpen, NotBound
-from forwarder.tenancy.sealing import Keyring, NotTrusted, Secret, WrappedKey, of_card
+from forwarder.tenancy.sealing import (
+    GONE,
+    CardSealer,
+    Keyring,
+    NotTrusted,
+    Secret,
+    WrappedKey,
+    of_card,
+    open_from_topic,
+)
 from forwarder.tenancy.sql.secrets import AHEAD, HOUR, MARGIN, SealingKeys, load_sealing_keys
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Log

@@ -12,8 +12,7 @@ from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.card_keys import CardKeys
-from forwarder.tenancy.cards import CardSealer
-from forwarder.tenancy.sealing import Keyring, Secret, of_card
+from forwarder.tenancy.sealing import CardSealer, Keyring, Secret, of_card
 from forwarder.tenancy.sql.secrets import SealingKeys, load_sealing_keys
 from forwarder.worker.cards import CardParts
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, Bench, fresh, open_bench

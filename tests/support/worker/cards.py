@@ -10,8 +10,7 @@ from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import CardKey, KeptCard
-from forwarder.tenancy.cards import CardSealer, SealingKey, open_from_topic
-from forwarder.tenancy.sealing import KeyPair, Keyring, Secret, of_card
+from forwarder.tenancy.sealing import CardSealer, KeyPair, Keyring, SealingKey, Secret, of_card, open_from_topic
 from forwarder.tenancy.sql.secrets import SealingKeys
 from forwarder.worker.cards import CardParts, CardVault
 

@@ -12,7 +12,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.outcome import FAILURE_CLASSES, Deferred, Status
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import DeadLetter, with_attempt
-from forwarder.tenancy.cards import GONE
+from forwarder.tenancy.sealing import GONE
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision, replayed
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Headers, Message, Topics
 from forwarder.worker.outcome.recorder import DeadLetterWriter, letter_message
