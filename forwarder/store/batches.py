@@ -4,8 +4,7 @@ A batch is one parameter: a JSON array of objects that the database itself turns
 prepared once, serves every batch size, in one round trip.
 
 A batch finds its rows by their keys, one index look-up each, regardless of statistics: those of a table that quickly fills or
-empties are wrong for a while, and PostgreSQL caches plans meanwhile. So the statements leave only one plan, as SQLite has
-anyway."""
+empties are wrong for a while, and PostgreSQL caches plans meanwhile. So the statements leave only one plan."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -101,6 +101,13 @@ class Database:
             raise
 
 
+class OnDatabase:
+    """A part of the store: its methods run statements on the database of `engine`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+
 def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
     return result.all() if result.returns_rows else ()
 
@@ -193,8 +200,7 @@ class SqlTexts:
         return sorted(await self._inspected(lambda catalogue: catalogue.get_table_names()))
 
     async def of(self, table: str) -> AsyncGenerator[Sequence[StoredText], None]:
-        """The texts of a table, in batches, each in a short transaction: a slow reader blocks nothing, and may miss what is
-        written."""
+        """The texts of a table, in batches, each in a short transaction: a slow reader blocks nothing, and may miss rows."""
         # Not its indexes, which cannot all be reflected.
         described, constraint = await self._inspected(lambda it: (it.get_columns(table), it.get_pk_constraint(table)))
         known = sa.Table(table, sa.MetaData(), *(sa.Column(each["name"], each["type"]) for each in described))

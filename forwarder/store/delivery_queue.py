@@ -32,6 +32,7 @@ _row = table.c
 _now = sa.bindparam("now", type_=Moment())
 _endpoint: sa.BindParameter[str] = sa.bindparam("endpoint")
 _pending = _row.due_at.is_not(None)
+_due = sa.and_(_pending, _row.due_at <= _now)
 _DELIVERED: Final = literal("DELIVERED")
 _TYPE = _row.event_type.label("type")
 ENTRY = (*columns_of(table, "id endpoint_id event_id status created_at due_at ended_at tries attempts"), _TYPE)
@@ -169,15 +170,12 @@ def queue(dialect: DialectName) -> sa.Executable:
 def endpoints_due() -> sa.Executable:
     """Steps through the index from one endpoint with pending deliveries to the next, and looks for one due row of each."""
     waiting = distinct(_pending, _row.endpoint_id, _row.due_at)
-    due = sa.exists().where(_row.endpoint_id == waiting.c.value, _pending, _row.due_at <= _now)
-    return sa.select(waiting.c.value).where(due)
+    return sa.select(waiting.c.value).where(sa.exists().where(_row.endpoint_id == waiting.c.value, _due))
 
 
 @cache
 def claim() -> sa.Executable:
-    oldest = (
-        sa.select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now).order_by(_row.due_at)
-    )
+    oldest = sa.select(_row.id).where(_row.endpoint_id == _endpoint, _due).order_by(_row.due_at)
     picked = locked(oldest.limit(sa.bindparam("limit", type_=sa.Integer)))
     until = sa.bindparam("until", type_=Moment())
     claimed = sa.update(table).where(key_among(_row.id, picked))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from operator import eq, ge, lt
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -17,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.process.shares import Loan, LoanRequest, decide
 from forwarder.store.audit import AuditEntry, AuditFilter
 from forwarder.store.batches import same_key
-from forwarder.store.database import Database
+from forwarder.store.database import Database, OnDatabase
 from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages, Waiting
 from forwarder.store.sql import ONE, DialectName, Moment, distinct, insert_into, literal
 from forwarder.store.submissions.port import ThrottleState
@@ -58,11 +59,8 @@ class RunningProcess:
         return now - self.seen_at > timedelta(seconds=45)
 
 
-class ProcessRegister:
+class ProcessRegister(OnDatabase):
     """The running processes, written by each of them and read by operators. Raises `StoreUnavailable`."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._database = Database(engine)
 
     async def report(self, process: RunningProcess) -> None:
         texts = {name: to_json(getattr(process, name)).decode() for name in ("throttles", "failing")}
@@ -101,11 +99,8 @@ _pending = sa.select(deliveries.c.endpoint_id, sa.func.count(), sa.func.min(deli
 endpoints = _pending.where(deliveries.c.due_at.is_not(None)).group_by(deliveries.c.endpoint_id)
 
 
-class BacklogReader:
+class BacklogReader(OnDatabase):
     """Reads the backlog. The time depends on the open work, not on the size of the store. Raises `StoreUnavailable`."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._database = Database(engine)
 
     async def accounts(self, *, now: datetime) -> Sequence[AccountWork]:
         """Every account that ever had a submission, ordered by id."""
@@ -175,8 +170,7 @@ def _count(rows: sa.Select[Any]) -> sa.ScalarSelect[int]:
 
 
 def _first(rows: sa.Select[Any]) -> sa.ScalarSelect[datetime]:
-    """When the first of `rows` was accepted: ids follow the order of the log. Ordered as only the index of statuses is; otherwise
-    PostgreSQL may scan all rows from the first."""
+    """When the first of `rows` was accepted. In the order of the statuses' index: otherwise PostgreSQL may scan all rows by id."""
     return rows.with_only_columns(_row.accepted_at).order_by(_row.status, _row.id).limit(ONE).scalar_subquery()
 
 
@@ -202,13 +196,10 @@ class AuditTrail:
         """Entries that match `wanted`, newest first, with numbers below `before`."""
         shown = (audit.c[field.name] for field in fields(AuditEntry))
         found = sa.select(*shown).order_by(audit.c.number.desc()).limit(limit)
-        if before is not None:
-            found = found.where(audit.c.number < before)
-        if wanted.since is not None:
-            found = found.where(audit.c.at >= wanted.since)
-        for column, value in ((audit.c.actor, wanted.actor), (audit.c.workspace_id, wanted.workspace_id)):
+        compared = ((audit.c.number, lt, before), (audit.c.at, ge, wanted.since), (audit.c.actor, eq, wanted.actor))
+        for column, compare, value in (*compared, (audit.c.workspace_id, eq, wanted.workspace_id)):
             if value is not None:
-                found = found.where(column == value)
+                found = found.where(compare(column, value))
         if wanted.action is not None:  # one, or all of a noun
             of_noun = audit.c.action.startswith(f"{wanted.action}.", autoescape=True)
             found = found.where(sa.or_(audit.c.action == wanted.action, of_noun))

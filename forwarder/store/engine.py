@@ -35,12 +35,7 @@ from forwarder.store.transport import names_session_attrs
 Engine = AsyncEngine
 _CONNECT_SECONDS = 5.0
 _BUSY_SECONDS = 10.0
-_POOL: Final[Mapping[str, Any]] = {
-    "max_overflow": 0,
-    "pool_timeout": 10.0,
-    "pool_use_lifo": True,
-    "hide_parameters": True,
-}
+_POOL: Final[dict[str, Any]] = {"max_overflow": 0, "pool_timeout": 10.0, "pool_use_lifo": True, "hide_parameters": True}
 
 _PLANNING = {
     "enable_seqscan": "off",
@@ -49,8 +44,7 @@ _PLANNING = {
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
 }
-"""Every large table has an index for every query. But plans are cached, and one made while a table is nearly empty, or seems so by
-its statistics, would read the whole table."""
+"""Every query has an index. But plans are cached, and one made while a table is, or seems, nearly empty would read all of it."""
 
 READING = {"plan_cache_mode": "force_generic_plan"} | _PLANNING
 """For `sessions`, whose statements are written for one generic plan. By default PostgreSQL thinks it more expensive, plans each
@@ -135,11 +129,9 @@ def open_engine(
         database = None
         with suppress(ArgumentError):
             database = make_url(database_url).database
-        if not database or database == ":memory:":
-            raise UnusableDatabase(
-                "A SQLite URL must name a file: sqlite:///relative/path or sqlite:////absolute/path."
-            )
-        return _open_sqlite(Path(database))
+        if database and database != ":memory:":
+            return _open_sqlite(Path(database))
+        raise UnusableDatabase("A SQLite URL must name a file: sqlite:///relative/path or sqlite:////absolute/path.")
     begins = f"begins with {scheme}://" if separator else "begins with no scheme"
     raise UnusableDatabase(f"A database URL must begin with postgresql:// or sqlite:///; this one {begins}.")
 
@@ -193,8 +185,7 @@ def _open_postgresql(
 
 
 async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
-    """A session whose commits are durable; keeps a stricter setting of the server (`remote_apply`). `urls`: the same servers, each
-    of them first in one URL, in the order of trying."""
+    """A session whose commits are durable, or stricter if the server says so. `urls`: each with another server first."""
     left = len(urls)
     while True:
         left -= 1
@@ -215,8 +206,7 @@ async def _connect(urls: deque[str], **options: Any) -> asyncpg.Connection:
 
 
 async def _asked(connection: asyncpg.Connection, query: str) -> Any:
-    """The value that a new connection responds with. One that does not is closed: its pool would leave it open, with the query
-    still running. Raises ConnectionError if it broke."""
+    """A new connection's response. Closes one that has none, which its pool would not. Raises ConnectionError if it broke."""
     try:
         return await connection.fetchval(query)
     except BaseException as error:
@@ -227,15 +217,13 @@ async def _asked(connection: asyncpg.Connection, query: str) -> Any:
 
 
 def broke(error: BaseException) -> bool:
-    """Whether a connection broke unnoticed: asyncpg then raises an error of its own state, or one about a message that it cannot
-    parse, which SQLAlchemy passes on as it is."""
+    """Whether a connection broke unnoticed: asyncpg then complains about its own state, or about a message that it cannot parse."""
     of_state = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
     return of_state and not isinstance(error, ValueError)  # which is about an argument
 
 
 def _end_useless_connection(context: ExceptionContext) -> None:
-    """Makes the pool replace all connections if an error of a statement or COMMIT shows that one no longer leads to a usable
-    server. Raises ConnectionError if it broke unnoticed."""
+    """Makes the pool replace all connections if an error shows that the server is unusable. Raises ConnectionError if it broke."""
     error = context.original_exception
     elsewhere = (
         "08",  # connection exception
@@ -325,8 +313,7 @@ class SessionRow(asyncpg.Record):
 
 
 class Sessions:
-    """Up to `max_sessions` connections, opened by `connect` on demand; the last used one is reused first. `connect` must set time
-    limits for connecting and for each statement."""
+    """Up to `max_sessions` connections, the last used one first. `connect`, called on demand, sets all time limits."""
 
     def __init__(self, connect: Callable[[], Awaitable[asyncpg.Connection]], max_sessions: int) -> None:
         self._connect = connect

@@ -106,9 +106,8 @@ def create_tables(connection: Connection) -> None:
 
 
 def _applied(connection: Connection) -> set[str]:
-    if not inspect(connection).has_table("alembic_version"):
-        return set()
-    return set(connection.scalars(text("SELECT version_num FROM alembic_version")))
+    there = inspect(connection).has_table("alembic_version")
+    return set(connection.scalars(text("SELECT version_num FROM alembic_version"))) if there else set()
 
 
 _READ: Final = ("SELECT",)
@@ -139,8 +138,13 @@ _ACCOUNTS: Final = _of(
 """The columns of accounts that serving callers needs: no PMS credentials."""
 _LIMITS: Final = _of("id limit_requests limit_seconds")
 
-_AUDITS: Final[dict[str, Sequence[str]]] = {"audit": ("INSERT",), "audit_head": _COUNT}
-_CALLED_OVER_HTTP: Final[dict[str, Sequence[str]]] = {
+_EVERY_STAGE: Final[dict[str, Sequence[str]]] = {
+    "alembic_version": _READ,
+    "secrets": _READ,
+    # Each process reports itself there.
+    "processes": _CHANGE,
+}
+_CALLED_OVER_HTTP: Final[dict[str, Sequence[str]]] = _EVERY_STAGE | {
     "api_keys": _of(
         "id workspace_id token_hash revoked_at test limit_requests limit_seconds scopes expires_at networks"
     ),
@@ -149,17 +153,10 @@ _CALLED_OVER_HTTP: Final[dict[str, Sequence[str]]] = {
     # The time of a key's last use is the only thing that a reading stage writes.
     "key_uses": _COUNT,
 }
-_EVERY_STAGE: Final[dict[str, Sequence[str]]] = {
-    "alembic_version": _READ,
-    "secrets": _READ,
-    # Each process reports itself there.
-    "processes": _CHANGE,
-}
+_AUDITED: Final[dict[str, Sequence[str]]] = _CALLED_OVER_HTTP | {"audit": ("INSERT",), "audit_head": _COUNT}
 
 ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
-    "ingress": _EVERY_STAGE
-    | _CALLED_OVER_HTTP
-    | _AUDITS
+    "ingress": _AUDITED
     | {
         "integration_accounts": _ACCOUNTS,
         "reservations": _RECORDS,
@@ -184,12 +181,8 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "webhook_endpoints": _of("id workspace_id"),
         "webhook_deliveries": (*_of("id endpoint_id event_id created_at due_at ended_at"), "DELETE"),
     },
-    "query": _EVERY_STAGE
-    | _CALLED_OVER_HTTP
-    | {"integration_accounts": _ACCOUNTS, "reservations": _RECORDS, "duplicates": _READ},
-    "notifier": _EVERY_STAGE
-    | _CALLED_OVER_HTTP
-    | _AUDITS
+    "query": _CALLED_OVER_HTTP | {"integration_accounts": _ACCOUNTS, "reservations": _RECORDS, "duplicates": _READ},
+    "notifier": _AUDITED
     | {
         **dict.fromkeys(("webhook_endpoints", "webhook_secrets", "webhook_deliveries"), _CHANGE),
         "log_gaps": _APPEND,
@@ -220,8 +213,7 @@ class CannotMakeRoles(ValueError):
 
 
 async def make_roles(database_url: str | Path) -> list[str]:
-    """Creates missing roles, grants each exactly its privileges, and returns their names. Raises `CannotMakeRoles`,
-    `StoreUnavailable`."""
+    """Creates missing roles, each with exactly its privileges; returns their names. Raises `CannotMakeRoles`, `StoreUnavailable`."""
     if isinstance(database_url, Path):
         raise CannotMakeRoles("Roles are PostgreSQL's: embedded, one process reads and writes all files.")
 

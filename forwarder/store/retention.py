@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 from pydantic_core import from_json, to_json
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import anonymous_data, anonymous_problem, anonymous_record, anonymous_request
 from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_among, key_batch, same_key
-from forwarder.store.database import Database
+from forwarder.store.database import OnDatabase
 from forwarder.store.delivery_queue import about, endpoints
 from forwarder.store.sql import Moment, columns_of, insert_into
 from forwarder.store.submissions.duplicates import originals_of_batch
@@ -84,17 +84,13 @@ class ParkedReason:
     reason: str
 
 
-class GuestStore:
+class GuestStore(OnDatabase):
     """Guests' data. Raises `StoreUnavailable`. A sweep's call is one short transaction, and skips rows that others have locked."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._database = Database(engine)
 
     async def anonymize_finished(
         self, workspace_id: str, status: Status, *, until: date, now: datetime, limit: int
     ) -> int:
-        """Anonymizes up to `limit` submissions of this status that finished on that day or before, oldest first; returns how many.
-        Fewer than `limit`: there are no more for now."""
+        """Anonymizes up to `limit` submissions of this status that finished on that day or before, oldest first; how many."""
         asked = {"workspace": workspace_id, "status": status.value, "until": until, "limit": limit}
         async with self._database.transaction() as connection:
             rows = (await connection.execute(finished(), asked)).all()
@@ -230,18 +226,9 @@ class GuestStore:
                 standing = ErasureState.UNFINISHED
             said = map(from_json, filter(None, (row.problem, row.attempts, row.cancel_problem)))
             pushes = (line.problem for line in read_evidence(row.evidence or "").pushes)
-            record = GuestRecord(
-                id=row.id,
-                request_id=row.request_id,
-                workspace_id=row.workspace_id,
-                account_id=row.account_id,
-                status=Status(row.status),
-                standing=standing,
-                request=from_json(row.request),
-                record=from_json(row.record or "{}"),
-                others=(row.cancel_reason, *said, *pushes),
-            )
-            records.append(record)
+            named, status = (row.id, row.request_id, row.workspace_id, row.account_id), Status(row.status)
+            request, record = from_json(row.request), from_json(row.record or "{}")
+            records.append(GuestRecord(*named, status, standing, request, record, (row.cancel_reason, *said, *pushes)))
         return records
 
 
@@ -280,11 +267,8 @@ def _json(value: Any) -> str:
     return to_json(value, inf_nan_mode="null").decode()
 
 
-class Purger:
+class Purger(OnDatabase):
     """Deletes submissions that finished before a day (see `FINISHED_DAY`), of one workspace or all. Raises `StoreUnavailable`."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._database = Database(engine)
 
     async def count(self, before: date, workspace_id: str | None) -> int:
         found = sa.select(sa.func.count()).select_from(reservations).where(*_finished(before, workspace_id))
@@ -315,8 +299,7 @@ class Purger:
         return last, len(gone)
 
     async def forget_repeats(self) -> None:
-        """Deletes the names of repeats whose originals are gone and may be made again: they would swallow what is sent under
-        them."""
+        """Deletes the names of repeats whose originals are gone and may be made again, which would be taken for repeats."""
         original, itself = duplicates.c.duplicate_of, duplicates.alias()
         has_row = sa.exists().where(_row.request_id == original)
         was_purged = sa.exists().where(itself.c.request_id == original)
@@ -324,11 +307,8 @@ class Purger:
 
     async def mark(self, before: date, *, now: datetime) -> None:
         """Records, before anything is deleted, that the store may lack submissions that finished before that day."""
-        values = {"finished_before": before, "purged_at": now}
-        mark = insert_into(self._database.dialect, purges).values(values)
-        await self._database.run(
-            mark.on_conflict_do_update(index_elements=["finished_before"], set_={"purged_at": now})
-        )
+        row = insert_into(self._database.dialect, purges).values(finished_before=before, purged_at=now)
+        await self._database.run(row.on_conflict_do_update(index_elements=["finished_before"], set_={"purged_at": now}))
 
     async def purged_before(self) -> datetime | None:
         """Submissions accepted or finished before this time may have been deleted; None: none were."""

@@ -114,9 +114,7 @@ _departed_later = sa.and_(_row.status == CONFIRMED, _row.departure_date > utc_da
 _departure = sa.case((_departed_later, _row.departure_date))
 FINISHED_DAY: Final[sa.ColumnElement[date]] = sa.func.coalesce(_departure, utc_day(_row.updated_at))
 """The day on which a submission is finished: of the guest's departure if confirmed and later, else of its outcome."""
-IS_IDENTIFIABLE: Final = sa.text(
-    "anonymized_at IS NULL AND due_at IS NULL AND leased_by IS NULL AND status <> 'IN_DOUBT'"
-)
+IS_IDENTIFIABLE = sa.text("anonymized_at IS NULL AND due_at IS NULL AND leased_by IS NULL AND status <> 'IN_DOUBT'")
 """Finished rows that still have their guest's data; literally the condition of the index."""
 _partial_index(
     "reservations_identifiable", _row.workspace_id, _row.status, FINISHED_DAY, _row.id, where=IS_IDENTIFIABLE
@@ -224,8 +222,7 @@ rate_buckets = _table(
 """The token buckets that workers share; `full_at`: when each is full again, in seconds since 1970 by the database's clock."""
 
 suspects = _table("suspects", "id bigint PRIMARY KEY, worker_id key NOT NULL, deaths int NOT NULL DEFAULT 0")
-"""Rows taken over repeatedly, while a worker pushes them; `deaths`: how many workers died while they pushed one, before this
-one."""
+"""Rows taken over repeatedly, while a worker pushes them; `deaths`: how many workers before this one died while they pushed it."""
 
 webhook_deliveries = _table(
     "webhook_deliveries",
@@ -253,27 +250,18 @@ audit = _table(
 )
 """The audit trail, as in `AuditEntry`. Triggers reject changes and deletions."""
 
-_APPEND_ONLY: Final = {
-    "sqlite": tuple(
-        f"CREATE TRIGGER audit_no_{change.lower()} BEFORE {change} ON audit "
-        "BEGIN SELECT RAISE(ABORT, 'the audit trail is append-only'); END"
-        for change in ("UPDATE", "DELETE")
-    ),
-    "postgresql": (
-        """CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS
-        $$ BEGIN RAISE EXCEPTION 'the audit trail is append-only'; END $$""",
-        """CREATE TRIGGER audit_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
-        FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()""",
-    ),
-}
-
-
-def _append_only(_table: sa.Table, connection: sa.Connection, **_options: Any) -> None:
-    for statement in _APPEND_ONLY[connection.dialect.name]:
-        connection.exec_driver_sql(statement)
-
-
-sa.event.listen(audit, "after_create", _append_only)
+_ABORT = "BEGIN SELECT RAISE(ABORT, 'the audit trail is append-only'); END"
+_FUNCTION = """CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'the audit trail is append-only'; END $$"""
+_TRIGGER = """CREATE TRIGGER audit_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
+        FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()"""
+for _dialect, _made in (
+    ("sqlite", f"CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit {_ABORT}"),
+    ("sqlite", f"CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit {_ABORT}"),
+    ("postgresql", _FUNCTION),
+    ("postgresql", _TRIGGER),
+):
+    sa.event.listen(audit, "after_create", sa.DDL(_made).execute_if(dialect=_dialect))  # type: ignore[no-untyped-call]
 
 audit_head = _table(
     "audit_head",

@@ -52,10 +52,8 @@ def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
 
 def names_session_attrs(url: str, environment: Mapping[str, str]) -> bool:
     """Whether the URL, or libpq's variables, set the kind of server to connect to, or name a service, whose file may set it."""
-    query, names = (
-        parse_qs(urlsplit(url).query),
-        {"target_session_attrs": "PGTARGETSESSIONATTRS", "service": "PGSERVICE"},
-    )
+    query = parse_qs(urlsplit(url).query)
+    names = {"target_session_attrs": "PGTARGETSESSIONATTRS", "service": "PGSERVICE"}
     return any(query.get(name) or environment.get(variable) for name, variable in names.items())
 
 
@@ -66,9 +64,8 @@ def _check_files(query: Mapping[str, str], environment: Mapping[str, str], *, ve
     if verified and authority is None and not (Path.home() / ".postgresql/root.crt").exists():
         raise BadTransport("sslmode=verify-ca and verify-full need sslrootcert=, the file of the authority to trust")
     if (certificate is None) != (key is None):
-        raise BadTransport(
-            f"{'sslcert' if key else 'sslkey'} is missing: a client certificate needs sslcert= and sslkey="
-        )
+        missing = "sslcert" if key else "sslkey"
+        raise BadTransport(f"{missing} is missing: a client certificate needs sslcert= and sslkey=")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     read = f"sslrootcert={authority}"
     try:

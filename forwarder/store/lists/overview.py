@@ -19,14 +19,7 @@ from forwarder.reservation.evidence import read_evidence
 from forwarder.reservation.outcome import Status
 from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_among, key_batch, of_each
 from forwarder.store.database import Database
-from forwarder.store.lists.port import (
-    LONGEST_LAG,
-    WAITING,
-    AskedFor,
-    StoredSubmission,
-    SubmissionQuery,
-    SubmissionSummary,
-)
+from forwarder.store.lists.port import WAITING, AskedFor, StoredSubmission, SubmissionQuery, SubmissionSummary
 from forwarder.store.lists.reader import Reader
 from forwarder.store.sql import ONE, DialectName, columns_of, distinct
 from forwarder.store.submissions.duplicates import original_of, originals_of_batch, replaced_by
@@ -45,8 +38,7 @@ statuses = sa.select(_row.request_id, _row.status, _row.revision).where(in_batch
 
 
 class FailedState(NamedTuple):
-    """Of a FAILED submission: the revision of its last event, whether its guest's data was erased, and the request id of a later
-    one that may have a reservation in its place."""
+    """A FAILED submission: its last event's revision, whether its guest was erased, and which later one may be booked instead."""
 
     revision: int
     erased: bool
@@ -123,7 +115,8 @@ class Overview:
             since = max(wanted.accepted_since, datetime(1970, 1, 1, tzinfo=UTC)) - timedelta(minutes=5)
             lowest = await self._first_ingested(since)
         if wanted.accepted_before is not None:
-            until = min(wanted.accepted_before, datetime(9000, 1, 1, tzinfo=UTC)) + LONGEST_LAG
+            # The longest delay between acceptance and ingestion with which this finds a submission: twelve hours.
+            until = min(wanted.accepted_before, datetime(9000, 1, 1, tzinfo=UTC)) + timedelta(hours=12)
             first = min(first, await self._first_ingested(until))
         max_rows = limit if every_matches else max(limit, _CANDIDATES)
         asked = {"before": first, "max_rows": max_rows, BATCH: as_batch(runs_of(wanted, lead))}
@@ -157,11 +150,9 @@ class Overview:
         return low
 
     async def time(self) -> datetime:
-        times: dict[DialectName, str] = {
-            "postgresql": "SELECT clock_timestamp()",
-            "sqlite": "SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')",
-        }
-        shown: datetime | str = await self._database.scalar(sa.text(times[self._database.dialect]))
+        of_postgresql, of_sqlite = "SELECT clock_timestamp()", "SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
+        text = of_postgresql if self._database.dialect == "postgresql" else of_sqlite
+        shown: datetime | str = await self._database.scalar(sa.text(text))
         return datetime.fromisoformat(shown) if isinstance(shown, str) else shown
 
     async def unpublished(self, submission_id: int) -> Sequence[int]:
@@ -178,9 +169,10 @@ class Overview:
         """Those of these submissions that are FAILED."""
         wanted = statuses.add_columns(_row.anonymized_at).where(_row.status == Status.FAILED.value)
         rows = await self._database.read(wanted, {BATCH: key_batch("request_id", request_ids)})
-        later = await self.superseded([row.request_id for row in rows]) if rows else {}
+        ids = [row.request_id for row in rows]
+        later = await replaced_by(self._database.read, self._database.dialect, ids) if rows else {}
         states = (FailedState(row.revision, row.anonymized_at is not None, later.get(row.request_id)) for row in rows)
-        return {row.request_id: state for row, state in zip(rows, states, strict=True)}
+        return dict(zip(ids, states, strict=True))
 
     async def server_settings(self) -> tuple[Mapping[str, str], int]:
         """PostgreSQL's settings for durability, and how many standbys take part in each commit; for SQLite none."""
@@ -190,10 +182,6 @@ class Overview:
         found = await self._database.read(settings)
         standbys = sa.text("SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')")
         return {row.name: row.setting for row in found}, int(await self._database.scalar(standbys))
-
-    async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
-        """Of these submissions, those replaced by a later one that may have a reservation, with that one's request id."""
-        return await replaced_by(self._database.read, self._database.dialect, request_ids)
 
 
 def _summary(row: sa.Row[Any]) -> SubmissionSummary:

@@ -10,7 +10,7 @@ filters are checked on these rows, and rows that they drop were read in vain. So
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from math import inf
 from typing import Any, Final, Literal, NamedTuple
 
@@ -124,14 +124,10 @@ class SubmissionSummary:
     api_key_id: str | None = None
 
 
-LONGEST_LAG: Final = timedelta(hours=12)
-"""The longest delay between acceptance and ingestion with which a search by time of acceptance finds a submission."""
-
-
 @dataclass(frozen=True, slots=True)
 class SubmissionQuery:
     """An operator's search: all criteria must match. `accounts`: any of these. `reason`: of the last try, or the problem's code.
-    `accepted_before` may miss submissions ingested more than `LONGEST_LAG` after their acceptance. `guest`: all of these words of
+    `accepted_before` may miss submissions ingested more than twelve hours after their acceptance. `guest`: all of these words of
     the guest's name or e-mail address, in any case, or at least six digits of a phone number. `transaction_keys`: by account, as in
     `NaturalKey`. Of `account_id`, `workspace_id` and `transaction_id` operators' search makes `accounts` and `transaction_keys`."""
 

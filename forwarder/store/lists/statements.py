@@ -62,7 +62,15 @@ def _ids(dialect: DialectName, shape: ListShape) -> sa.Select[Any]:
     if shape.lead == "listed":
         return _listed(dialect, shape, [_row.id])
     runs = _values(dialect, shape.lead, every_day=shape.every_day).subquery("runs")
-    key, value, rows = _KEYS[shape.lead], runs.c.value, _filtered(dialect, shape, runs)
+    key, value = _KEYS[shape.lead], runs.c.value
+    # The account's rows that the filters select, except the leading one.
+    rows = sa.select(_row.id).correlate(runs).where(_row.account_id == _account)
+    if shape.lead == "updated":
+        # Only a part of the first day matches. Hide it from the planner, which would misjudge all other days.
+        rows = rows.where(_row.updated_at >= sa.select(_since).scalar_subquery())
+    if others := [_matches(dialect, name) for name in shape.given if name != shape.lead]:
+        # A CASE, which no index serves, and which the planner does not find so selective that it sorts the whole run.
+        rows = rows.where(sa.case((sa.and_(*others), sa.true()), else_=sa.false()))
     found = of_each(dialect, runs, _in_order(dialect, shape, rows, key, value).limit(_max_rows))
     if dialect == "sqlite" or shape.lead not in {"arrival", "departure"}:
         return _first(found, shape)
@@ -82,8 +90,8 @@ def _ids(dialect: DialectName, shape: ListShape) -> sa.Select[Any]:
         rest = rest.where(place >= sa.tuple_(sa.func.coalesce(known, ZERO), _account))
     else:
         rest = rest.where(place <= sa.tuple_(sa.func.coalesce(known, sa.literal_column(str(2**63 - 1))), _account))
-    others = of_each(dialect, runs, rest.order_by(_sorted(rest, shape)).limit(_max_rows)).where(~is_sample)
-    merged = sa.union_all(sa.select(sampled.c.id), others).subquery("merged")
+    unsampled = of_each(dialect, runs, rest.order_by(_sorted(rest, shape)).limit(_max_rows)).where(~is_sample)
+    merged = sa.union_all(sa.select(sampled.c.id), unsampled).subquery("merged")
     return _first(sa.select(merged.c.id), shape)
 
 
@@ -120,19 +128,6 @@ def _in_order(
 
 def _from_cursor(shape: ListShape) -> sa.ColumnElement[bool]:
     return _row.id < _cursor if shape.descending else _row.id >= _cursor
-
-
-def _filtered(dialect: DialectName, shape: ListShape, runs: sa.FromClause) -> sa.Select[Any]:
-    """The ids of the account's rows that the filters select, except the leading one."""
-    others = [_matches(dialect, name) for name in shape.given if name != shape.lead]
-    rows = sa.select(_row.id).correlate(runs).where(_row.account_id == _account)
-    if shape.lead == "updated":
-        # Only a part of the first day matches. Hide it from the planner, which would misjudge all other days.
-        rows = rows.where(_row.updated_at >= sa.select(_since).scalar_subquery())
-    if others:
-        # A CASE, which no index serves, and which the planner does not find so selective that it sorts the whole run.
-        rows = rows.where(sa.case((sa.and_(*others), sa.true()), else_=sa.false()))
-    return rows
 
 
 @cache  # one object for both sides of a cursor, so that it is executed once

@@ -1,8 +1,7 @@
 """The statements that match cancellations with their submissions, in either order of arrival.
 
-A cancellation whose submission was not ingested yet is parked. Both are ingested under one lock, so that the second always finds
-the first. The deadline of a submission that was surely not sent is brought forward: the deadline keeper then ends it, even if its
-account's queue is closed."""
+A cancellation whose submission was not ingested yet is parked. Both are ingested under one lock: the second finds the first. The
+deadline of a submission that was surely not sent is brought forward: its keeper ends it, even if the account's queue is closed."""
 
 from functools import cache
 from typing import Any, Final

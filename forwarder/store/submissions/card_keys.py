@@ -7,11 +7,10 @@ from datetime import datetime
 
 from pydantic_core import to_json
 from sqlalchemy import ColumnElement, delete, exists, func, or_, select, union_all, update
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.request import SealedCard
 from forwarder.store.batches import BATCH, batch_of, key_batch
-from forwarder.store.database import Database
+from forwarder.store.database import OnDatabase
 from forwarder.store.submissions.port import CardKey, KeptCard
 from forwarder.store.submissions.rows import card_in, card_row
 from forwarder.store.tables import IN_DOUBT, PENDING, card_keys, duplicates, reservations
@@ -22,11 +21,8 @@ _named = select(batch_of(_row.request_id).c.request_id)
 _IN_BATCH = _row.request_id.in_(_named)
 
 
-class CardKeys:
+class CardKeys(OnDatabase):
     """Every method is one transaction and raises `StoreUnavailable`. Destroyed keys cannot be recovered."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._database = Database(engine)
 
     async def known(self, request_ids: Collection[str]) -> Collection[str]:
         """The submissions among these that were ingested, also as duplicates: their cards are not needed again."""

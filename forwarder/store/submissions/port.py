@@ -1,6 +1,5 @@
-"""The values that the worker, operators and the store exchange: arriving submissions, leased work, and outcomes, with how a
-decision of a worker or an operator becomes an outcome and its event. No I/O. `store.database` translates drivers' errors into the
-two exceptions here."""
+"""The values that the worker, operators and the store exchange: arriving submissions, leased work, outcomes and their events; and
+the exceptions that `store.database` translates drivers' errors into. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

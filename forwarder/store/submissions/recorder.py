@@ -83,9 +83,8 @@ class Recorder(SubmissionIntake):
         return events
 
     async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
-        """Unpublished events that were recorded, or last returned here, before `before`, oldest first: a crash left them behind. An
-        event is returned only once the earlier ones of its submission are published. One that cannot be read stays in the outbox,
-        postponed as by `keep_event`."""
+        """Unpublished events that were recorded, or last returned here, before `before`, oldest first: a crash left them. One waits
+        until the earlier ones of its submission are published. One that cannot be read is postponed as by `keep_event`."""
         rows = await self._database.run(republish(), {"before": before, "now": now, "limit": limit})
         entries: list[OutboxEvent] = []
         for row in sorted(rows, key=lambda row: row.id):
@@ -174,13 +173,9 @@ def insert_events() -> sa.Executable:
 
 
 def _event_of(batch: sa.FromClause) -> Sequence[sa.ColumnElement[Any]]:
-    values = {
-        "reservation_id": batch.c.id,
-        "data": batch.c.before + batch.c.record + batch.c.after,
-        "publish_attempted_at": batch.c.updated_at,
-    }
-    same = columns_of(batch, "request_id revision status key occurred_at trace dead_letter")
-    return [*(value.label(name) for name, value in values.items()), *same]
+    data = (batch.c.before + batch.c.record + batch.c.after).label("data")
+    own = (batch.c.id.label("reservation_id"), data, batch.c.updated_at.label("publish_attempted_at"))
+    return [*own, *columns_of(batch, "request_id revision status key occurred_at trace dead_letter")]
 
 
 def _insert_events(rows: sa.Select[Any]) -> sa.Insert:

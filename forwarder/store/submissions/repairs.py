@@ -8,13 +8,12 @@ from typing import Any, Final, NamedTuple, cast
 import sqlalchemy as sa
 from pydantic_core import to_json
 from sqlalchemy.exc import NoResultFound
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import CancellationRequest
 from forwarder.reservation.submission import NaturalKey
 from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_batch, same_key
-from forwarder.store.database import Database
+from forwarder.store.database import OnDatabase
 from forwarder.store.sql import ZERO, Moment, columns_of, insert_into, literal
 from forwarder.store.submissions import cancellations, duplicates, intake, leases, recorder
 from forwarder.store.submissions.cancellations import CANCEL_REQUESTED
@@ -26,11 +25,8 @@ from forwarder.store.submissions.rows import natural_columns, outcome_batch, wor
 from forwarder.store.tables import IN_DOUBT, PENDING, log_gaps, recoveries, reservations, set_aside
 
 
-class Repairs:
+class Repairs(OnDatabase):
     """An operator's changes: nothing changes if the row was changed since it was read. Raises `StoreUnavailable`."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._database = Database(engine)
 
     async def in_doubt(self, request_id: str) -> Work | None:
         """The submission, if it is IN_DOUBT. Nothing is leased: a worker may be looking it up at the same time."""
@@ -127,12 +123,8 @@ def make_due() -> sa.Executable:
     return sa.update(reservations).where(*waiting).values(due_at=now).returning(_row.id)
 
 
-class StoreRecovery:
-    """Brings rows up to date with outcomes that were published before the store was restored to an earlier state. For a store
-    without workers. Raises `StoreUnavailable`."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._database = Database(engine)
+class StoreRecovery(OnDatabase):
+    """Updates rows with outcomes that were published before the store was restored. Without workers. Raises `StoreUnavailable`."""
 
     async def newest(self) -> int | None:
         """When the log appended the submission that was ingested last, in milliseconds since 1970; None if the store is empty."""
@@ -201,7 +193,6 @@ class StoreRecovery:
         return len(later)
 
 
-_gap = log_gaps.c
 _NEWEST: Final = sa.select(_row.id).order_by(_row.id.desc()).limit(200)
 """The rows whose places on the topic are compared."""
 
@@ -220,12 +211,9 @@ class NotedGap(NamedTuple):
         return self.resumed_at - self.position if self.resumed_at > self.position else None
 
 
-class Places:
+class Places(OnDatabase):
     """Offsets of submissions on the requests topic, gaps of messages that topics lost before they were received, and rows of
     partitions that a topic no longer has. Raises `StoreUnavailable`."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._database = Database(engine)
 
     async def newest_places(self) -> Sequence[tuple[int, int, datetime]]:
         """Of the newest submissions, without those before the last `accept`: partition, offset, and when it was accepted."""
@@ -239,7 +227,9 @@ class Places:
 
     async def gaps(self) -> Sequence[NotedGap]:
         """The gaps not accepted yet, in the order in which they were found."""
-        rows = await self._database.read(sa.select(log_gaps).order_by(_gap.noted_at, _gap.topic, _gap.partition))
+        rows = await self._database.read(
+            sa.select(log_gaps).order_by(*columns_of(log_gaps, "noted_at topic partition"))
+        )
         return [NotedGap(*tuple(row)) for row in rows]
 
     async def around(self, gap: NotedGap) -> tuple[Sequence[str], datetime | None]:

@@ -95,27 +95,23 @@ def outcome_batch(dialect: DialectName, ended: Collection[Ended]) -> dict[str, A
 
 def postponed_row(postponed: Postponed) -> dict[str, Any]:
     """A try for `leases.postpone`."""
-    tried = _tried(postponed.work, postponed.attempts, postponed.updated_at, postponed.due_at)
-    return {**tried, "possibly_sent": bool(postponed.evidence.open), "evidence": postponed.evidence.text or None}
-
-
-def resting_row(row: Row[Any], fault: Fault, *, now: datetime, due_at: datetime) -> dict[str, Any]:
-    """For `leases.postpone`: a row that cannot be read, as it is, with the fault in place of its attempts."""
-    tried = _tried(row, [_unread(row, fault, now)], now, due_at)
-    return {**tried, "possibly_sent": row.possibly_sent, "evidence": row.evidence}
-
-
-def _tried(
-    work: Work | Row[Any], attempts: Sequence[Attempt], updated_at: datetime, due_at: datetime | None
-) -> dict[str, Any]:
+    work, evidence = postponed.work, postponed.evidence
     return {
         "id": work.id,
         "revision": work.revision,
         "tries": work.tries,
-        "updated_at": iso(updated_at),
-        "attempts": [_attempt_row(each) for each in attempts],
-        "due_at": due_at and iso(due_at),
+        "updated_at": iso(postponed.updated_at),
+        "attempts": [_attempt_row(each) for each in postponed.attempts],
+        "due_at": postponed.due_at and iso(postponed.due_at),
+        "possibly_sent": bool(evidence.open),
+        "evidence": evidence.text or None,
     }
+
+
+def resting_row(row: Row[Any], fault: Fault, *, now: datetime, due_at: datetime) -> dict[str, Any]:
+    """For `leases.postpone`: a row that cannot be read, as it is, with the fault in place of its attempts."""
+    same = {name: getattr(row, name) for name in ("id", "revision", "tries", "possibly_sent", "evidence")}
+    return {**same, "updated_at": iso(now), "attempts": [_attempt_row(_unread(row, fault, now))], "due_at": iso(due_at)}
 
 
 def _unread(row: Row[Any], fault: Fault, at: datetime) -> Attempt:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import CancellationRequest, Status
 from forwarder.reservation.submission import NaturalKey, Submission
-from forwarder.store.lists.overview import Overview
+from forwarder.store.lists.overview import FailedState, Overview
 from forwarder.store.lists.reader import Reader
 from forwarder.store.submissions.port import Arrival, CancellationArrival, Duplicate, Work
 from forwarder.store.submissions.recorder import Recorder
@@ -231,10 +231,10 @@ async def test_a_replay_in_whose_place_another_was_sent_is_refused(
     assert (shown.request_id, shown.status) == (request_id(1), Status.FAILED)
     assert await count(engine, duplicates) == 0
     overview, both = Overview(engine), [request_id(1), request_id(2)]
-    assert await overview.superseded(both) == {request_id(1): request_id(2)}
+    assert await overview.failed(both) == {request_id(1): FailedState(1, False, request_id(2))}
     # Where that came to nothing, it may be put back.
     await end(recorder, second, Status.REJECTED)
-    assert await overview.superseded(both) == {}
+    assert await overview.failed(both) == {request_id(1): FailedState(1, False, None)}
     assert (await ingest(recorder, put_back)).duplicates == []
     shown = await reader.submission("acc", request_id(1))
     assert shown is not None
