@@ -113,7 +113,6 @@ def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
 
 
 _NOT_PERMITTED = "42501"
-_SQLITE_TOO_BIG = 18
 _VALUE_SQLSTATES = ("22", "54")  # no such character, number or date; over a limit, too long for its index
 
 
@@ -130,7 +129,7 @@ def outages_translated() -> Iterator[None]:
             raise _outage(cause or error) from error
         # asyncpg raises its DataError, a ValueError, for values that it cannot encode.
         refused_by_driver = cause is not None and isinstance(cause.__cause__, ValueError)
-        too_big = _sqlite_code(cause) == _SQLITE_TOO_BIG
+        too_big = _sqlite_code(cause) == 18  # noqa: PLR2004 - SQLITE_TOOBIG
         if refused_by_driver or too_big or sqlstate_of(cause).startswith(_VALUE_SQLSTATES):
             # Without the driver's message, which quotes the values.
             raise Unstorable(type(cause).__name__) from error

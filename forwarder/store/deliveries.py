@@ -23,8 +23,7 @@ class DeliveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryAttempt:
-    """One attempt. `status`: of the response; without one, `failure` says why (`timed_out`, `connect_failed`, …). `detail`: the
-    response or error, shortened. `ms`: its duration."""
+    """One attempt. `status`: of the response; else `failure` (`timed_out`, `connect_failed`, …). `detail`: of either, shortened."""
 
     at: str
     ms: int
@@ -46,8 +45,7 @@ class NewDelivery:
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
-    """A claimed delivery, to be posted now. `claim` numbers the delivery's claims; `retrying_since`: the start of this series of
-    attempts; `tries`: those of the series so far."""
+    """A claimed delivery, to be posted. `claim`: its number; `retrying_since`, `tries`: start and number of this series' tries."""
 
     id: int
     endpoint_id: str

@@ -69,8 +69,7 @@ class Deliveries:
         return sorted(due, key=lambda each: each.id)
 
     async def record(self, tried: Sequence[TriedDelivery]) -> None:
-        """Records results of claimed deliveries. Skips deliveries that were claimed again or put back since; one that was stopped
-        meanwhile stays stopped, unless it was delivered."""
+        """Records results, except of deliveries claimed again or put back since. A stopped one stays so, unless delivered."""
         rows = [
             {
                 "id": one.delivery.id,
@@ -114,8 +113,7 @@ class Deliveries:
         after: int | None = None,
         tried: bool = False,
     ) -> Sequence[DeliveryEntry]:
-        """Entries with ids below `before`, newest first; with `after`, the next ones above that id. `tried`: only those that were
-        posted at least once, which must skip waiting ones."""
+        """Entries below `before`, newest first; with `after`, the next ones above it. `tried`: only those posted at least once."""
         wanted = sa.select(*ENTRY).where(_row.endpoint_id == endpoint_id).limit(limit)
         if tried:
             wanted = wanted.where(_row.attempts != literal("[]"))

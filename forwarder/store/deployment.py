@@ -20,7 +20,7 @@ from forwarder.store.audit import AuditEntry, AuditFilter
 from forwarder.store.batches import same_key
 from forwarder.store.database import Database, OnDatabase
 from forwarder.store.lists.port import AccountWork, EndpointWork, FailedWork, SetAsideMessages, Waiting
-from forwarder.store.sql import ONE, DialectName, Moment, distinct, insert_into, literal
+from forwarder.store.sql import ONE, Moment, distinct, insert_into, literal
 from forwarder.store.submissions.port import ThrottleState
 from forwarder.store.tables import (
     IN_DOUBT,
@@ -113,10 +113,12 @@ class BacklogReader(OnDatabase):
         return [EndpointWork(*tuple(row)) for row in await self._database.read(endpoints)]
 
     async def waiting(self, account_id: str) -> Waiting:
-        reason = {
-            "postgresql": sa.literal_column("CAST(attempts AS jsonb) -> -1 ->> 'reason'", sa.Text),
-            "sqlite": sa.literal_column("json_extract(attempts, '$[#-1].reason')", sa.Text),
-        }[self._database.dialect]
+        of_postgresql, of_sqlite = (
+            "CAST(attempts AS jsonb) -> -1 ->> 'reason'",
+            "json_extract(attempts, '$[#-1].reason')",
+        )
+        text = of_postgresql if self._database.dialect == "postgresql" else of_sqlite
+        reason: sa.ColumnElement[str] = sa.literal_column(text, sa.Text)
         pending = _of(sa.literal(account_id), PENDING)
         first = pending.with_only_columns(reason.label("reason")).order_by(_row.status, _row.id)
         sample = first.limit(sa.literal_column("1000")).subquery("sample")
@@ -215,12 +217,10 @@ class SqlLender:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
-        times: dict[DialectName, str] = {
-            # Of the moment, not of the transaction's start: it may wait for another one that holds the row.
-            "postgresql": "SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)",
-            "sqlite": "SELECT (julianday('now') - 2440587.5) * 86400.0",
-        }
-        self._time = sa.text(times[self._database.dialect])
+        # Of the moment, not of the transaction's start: it may wait for another one that holds the row.
+        of_postgresql = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
+        of_sqlite = "SELECT (julianday('now') - 2440587.5) * 86400.0"
+        self._time = sa.text(of_postgresql if self._database.dialect == "postgresql" else of_sqlite)
         them = sa.select(rate_buckets).where(rate_buckets.c.name.in_(sa.bindparam("names", expanding=True)))
         # In one order, lest two workers wait for each other's rows.
         self._locked = them.order_by(rate_buckets.c.name).with_for_update()

@@ -324,8 +324,7 @@ class Sessions:
     async def fetch(self, text: str, values: Values) -> Sequence[SessionRow]:
         """The rows of one statement, which is a transaction of its own. Raises `DriverError`; OSError if there is no connection or
         it broke; TimeoutError if the statement, or the wait for a session, took too long. After any error the session is not
-        reused: the driver may not have noticed a broken connection yet, and the response to an abandoned statement may still
-        arrive."""
+        reused: the driver may not have noticed a broken connection yet, or an abandoned statement's response may still arrive."""
         if self._free.locked():
             async with asyncio.timeout(_FREE_SECONDS):
                 await self._free.acquire()

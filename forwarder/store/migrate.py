@@ -213,7 +213,7 @@ class CannotMakeRoles(ValueError):
 
 
 async def make_roles(database_url: str | Path) -> list[str]:
-    """Creates missing roles, each with exactly its privileges; returns their names. Raises `CannotMakeRoles`, `StoreUnavailable`."""
+    """Gives each role exactly its privileges, and makes missing ones; their names. Raises `CannotMakeRoles`, `StoreUnavailable`."""
     if isinstance(database_url, Path):
         raise CannotMakeRoles("Roles are PostgreSQL's: embedded, one process reads and writes all files.")
 

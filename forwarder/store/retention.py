@@ -1,8 +1,7 @@
 """Removes guests' data: anonymizes finished submissions, erases one guest, and purges rows that were finished long ago.
 
-Each short transaction reads and locks rows, skipping those that others have locked. A purge walks rows in order of ingestion. A
-confirmed one leaves its request id among the duplicates, as a duplicate of itself: if its message is delivered again, or its key
-used again, it is not booked again."""
+Each short transaction reads and locks rows, skipping those that others have locked. A confirmed row that is purged stays among the
+duplicates, as a duplicate of itself: if its message is delivered again, or its key used again, it is not booked again."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

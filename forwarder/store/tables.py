@@ -231,9 +231,8 @@ webhook_deliveries = _table(
     claims int NOT NULL DEFAULT 0, tries int NOT NULL DEFAULT 0, attempts text NOT NULL DEFAULT '[]'""",
     sqlite_autoincrement=True,
 )
-"""Deliveries to customers' endpoints, and their results. `due_at` is set while one is pending; a claim postpones it, so that a
-delivery whose claimant dies is due again. `retrying_since`: the first attempt of this series; before that, when it was queued.
-`claims` numbers the claims, to distinguish them."""
+"""Deliveries to customers' endpoints. `due_at` is set while one is pending; a claim (`claims` numbers them) postpones it, so that
+one whose claimant dies is due again. `retrying_since`: the first attempt of this series; before that, when it was queued."""
 
 _delivery = webhook_deliveries.c
 sa.Index("webhook_deliveries_event", _delivery.endpoint_id, _delivery.event_id, unique=True)

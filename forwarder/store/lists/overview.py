@@ -297,9 +297,7 @@ def _conditions(dialect: DialectName, wanted: SubmissionQuery) -> list[sa.Column
 
 def is_wanted(wanted: SubmissionQuery, found: SubmissionSummary, request: str | None) -> bool:
     """The checks that the database cannot make. `request`: its JSON text, for a guest."""
-    if found.account_id not in wanted.accounts:
-        return False
-    if wanted.reason is not None and wanted.reason not in {found.reason, found.problem_code}:
+    if found.account_id not in wanted.accounts or wanted.reason not in {None, found.reason, found.problem_code}:
         return False
     if wanted.guest is None or request is None:
         return True

@@ -39,8 +39,7 @@ def onward(dialect: DialectName, shape: ListShape, columns: tuple[sa.ColumnEleme
     if shape.lead == "listed":
         return _listed(dialect, shape, columns)
     ids = _ids(dialect, shape).subquery("page")
-    # By bounds on the order, which only the primary key serves: any index with the id serves an equality, and in an empty table
-    # they all look equally cheap.
+    # By bounds, which only the primary key serves: for an equality, any index with the id looks as cheap in an empty table.
     one = sa.select(*columns).where(_row.id >= ids.c.id, _row.id <= ids.c.id).order_by(_row.id).limit(ONE)
     rows = of_each(dialect, ids, one.correlate(ids))
     return rows.order_by(_sorted(rows, shape))
@@ -74,8 +73,7 @@ def _ids(dialect: DialectName, shape: ListShape) -> sa.Select[Any]:
     found = of_each(dialect, runs, _in_order(dialect, shape, rows, key, value).limit(_max_rows))
     if dialect == "sqlite" or shape.lead not in {"arrival", "departure"}:
         return _first(found, shape)
-    # Of many days, the runs of a few are read first: if they fill the page, it ends there at the latest, and no other day's run is
-    # read beyond that.
+    # Of many days, a few runs are read first: if they fill the page, no other day's run is read beyond its end.
     is_sample = runs.c.number % sa.literal_column("11") == ZERO
     sampled = _first(found.where(is_sample), shape).cte("downward_sample" if shape.descending else "upward_sample")
     last = sa.func.min(sampled.c.id) if shape.descending else sa.func.max(sampled.c.id)

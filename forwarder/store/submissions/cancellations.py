@@ -22,8 +22,7 @@ CANCEL_REQUESTED: Final = _row.cancel_requested_at.is_not(None)
 
 
 def ingest_lock() -> sa.Select[Any]:
-    """Takes PostgreSQL's lock for ingesting rows or cancellations, until the end of the transaction: an advisory lock that nothing
-    else uses. SQLite has only one writer at a time anyway."""
+    """Takes an advisory lock for ingesting, which nothing else uses, until the transaction ends. SQLite has one writer anyway."""
     return sa.select(sa.func.pg_advisory_xact_lock(sa.literal_column(str(0x72657376))).label("taken"))
 
 

@@ -179,8 +179,7 @@ class Leases(LossDetection):
         return {row.id for row in await self._database.run(mark_pushing, batch)} if work_ids else ()
 
     async def suspect(self, worker_id: str, work_id: int) -> int:
-        """Makes durable, before it is handled, that this worker pushes a row that was taken over again and again. Returns how many
-        workers have ended, or lost their lease, over it before."""
+        """Makes durable that this worker is about to push a row taken over repeatedly; returns how many ended over it before."""
         first = insert_into(self._database.dialect, suspects).values(id=work_id, worker_id=worker_id, deaths=0)
         # A mark that another worker left is a death.
         died = sa.case((suspects.c.worker_id == worker_id, 0), else_=1)

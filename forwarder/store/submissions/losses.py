@@ -1,7 +1,6 @@
 """Remembers what the store recently acknowledged to one worker, to prove what another database behind the same address lacks.
 
-An asynchronous standby that took over, or a restored database, lacks the last transactions. A worker that continued on it would
-push again the submissions that these recorded."""
+A standby that took over, or a restored database, may lack the last transactions: a worker would push again what they recorded."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -101,9 +100,8 @@ class LossDetection:
             self._put_off.popitem(last=False)
 
     async def lacking(self, *, now: datetime) -> Mapping[str, int]:
-        """Counts what the database acknowledged to this recorder within the last hour and no longer has: `submissions`, `outcomes`
-        (events and cancellations), and postponed rows (`put_off`); and unfinished `recoveries`. Empty if it has all: then nothing
-        that this process relies on was lost, except claims."""
+        """Counts what the database acknowledged to this recorder in the last hour and lacks: `submissions`, `outcomes` (events
+        and cancellations), postponed rows (`put_off`); and unfinished `recoveries`. Empty: nothing was lost, except claims."""
         purged_before = select(func.max(purges.c.finished_before)).scalar_subquery().label("purged")
         recovered_at = select(func.max(recoveries.c.recovered_at)).scalar_subquery().label("recovered_at")
         unfinished = exists().where(recoveries.c.recovered_at.is_(None)).label("unfinished")

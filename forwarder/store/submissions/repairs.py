@@ -233,8 +233,7 @@ class Places(OnDatabase):
         return [NotedGap(*tuple(row)) for row in rows]
 
     async def around(self, gap: NotedGap) -> tuple[Sequence[str], datetime | None]:
-        """The request ids of submissions from within the gap that the store has; and when the last one before the gap was accepted,
-        None if the store has none. Looks among the newest ones."""
+        """Of the newest submissions: those in the gap, by request id; and when the last one before it was accepted, if any."""
         columns = sa.select(_row.request_id, _row.partition, _row.log_offset, _row.accepted_at)
         newest = columns.order_by(_row.id.desc()).limit(200_000).subquery("newest")
         here = newest.c.partition == gap.partition
