@@ -152,8 +152,8 @@ def shadows(simulator_url: str | None, seal: Callable[[str, str], str] | None) -
 
     def shadow_of(account: Account) -> Account:
         kind = account.kind if account.kind in SITES else "generic"
-        site, identifier = SITES[kind], shadow_id(account.id)
-        base_url = "" if simulator_url is None else f"{simulator_url}/{quote(identifier, safe='')}/{site.path}"
+        identifier = shadow_id(account.id)
+        base_url = "" if simulator_url is None else f"{simulator_url}/{quote(identifier, safe='')}/{SITES[kind]}"
         shadow = Account(
             identifier,
             account.workspace_id,
@@ -161,12 +161,11 @@ def shadows(simulator_url: str | None, seal: Callable[[str, str], str] | None) -
             base_url,
             "",
             deadline_seconds=account.deadline_seconds,
-            options=site.options,
             duplicate_window_seconds=account.duplicate_window_seconds,
             similar=account.similar,
             skipped_checks=account.skipped_checks,
         )
-        return replace(shadow, credential=sealed(site.credential, of_credential(shadow)))
+        return replace(shadow, credential=sealed("a-simulated-credential", of_credential(shadow)))
 
     return shadow_of
 

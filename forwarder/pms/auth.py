@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from forwarder.tenancy.sql.secrets import GrantRow, SqlGrants
 
 R = TypeVar("R")
-MARGIN: Final = timedelta(seconds=60)
-"""A token that ends within this is renewed before it is used: a request may be on its way for a while."""
 
 
 def is_unauthorized(response: Response) -> bool:
@@ -53,8 +51,7 @@ def is_unauthorized(response: Response) -> bool:
 class Authorization:
     """One account's. Nothing of what was asked with a refused token was done by the PMS, so that it is safe to ask again.
     `ask`: asks the authorization server for the grant that follows the one given; raises `NotSent` where it gives none.
-    `min_seconds`: for how long a token is not replaced, even if the PMS refuses it: where it gives out few a day, and means
-    something else by the same status."""
+    `min_seconds`: a younger token is not replaced, even if refused: for a PMS that gives out few and means something else by it."""
 
     account_id: str
     grants: Grants
@@ -64,10 +61,10 @@ class Authorization:
     min_seconds: float = field(default=0.0, kw_only=True)
 
     async def send(self, build: Callable[[str], Request], send: Send) -> Response:
-        """The response to the request that `build` makes for an access token. Raises what `send` raises, and `NotSent` where no
-        token can be had."""
+        """The response to the request that `build` makes for an access token. Raises as `send`; `NotSent` without a token."""
         grant = await self._usable(self.grants.current(self.account_id))
-        if grant is None or (grant.expires_at is not None and grant.expires_at <= self.clock.now() + MARGIN):
+        soon = self.clock.now() + timedelta(seconds=60)  # for so long a request may be on its way
+        if grant is None or (grant.expires_at is not None and grant.expires_at <= soon):
             grant = await self._renewed(grant, send)
         response = await send(build(grant.access_token))
         min_life = timedelta(seconds=self.min_seconds)
@@ -143,8 +140,7 @@ class SharedGrantKeeper:
         self._kept: dict[str, SharedGrants] = {}
 
     def under(self, credential: str) -> "SharedGrants":
-        """The grants obtained with this credential. An account that gets a new credential starts without grants: those of the old
-        one are not visible."""
+        """The grants obtained with this credential. An account that gets a new credential starts without grants."""
         if (digest := credential_digest(credential)) not in self._kept:
             self._kept[digest] = SharedGrants(self._rows, digest, self._clock, self._times)
         return self._kept[digest]

@@ -243,8 +243,7 @@ def _is_cached(response: sdk.Response) -> bool:
 
 
 def _listed(content: bytes) -> bytes:
-    """A digest of the lists and numbers of a page, which may be large. What else is around them may be of the answer alone, such as
-    its time."""
+    """A digest of the lists and numbers of a page, which may be large. Other texts may differ each time: the time of the answer."""
     with suppress(ValueError):
         content = to_json(_parts(from_json(content)))
     return sha256(content).digest()

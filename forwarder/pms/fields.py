@@ -71,9 +71,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class SentAs:
-    """Sent under the PMS's own `names`, one of them or several. `path` means the path of the request. `how`: what changes on the
-    way. `only_if`: another field, and the value that it must have for this one to be sent. `otherwise`: the fate of a value that
-    the PMS's field does not take."""
+    """Sent under one or several of the PMS's `names`; `path` is the path of the request. `how`: what changes on the way. `only_if`:
+    this is sent only if another field has that value. `otherwise`: the fate of a value that the PMS's field does not take."""
 
     names: tuple[str, ...]
     how: str = ""
@@ -269,13 +268,9 @@ def code_of(country: object) -> str | None:
 @cache
 def _codes() -> Mapping[str, str]:
     """The names as `_plain` has them, with both codes of each country."""
-    codes: dict[str, str] = {}
-    for line in files("forwarder.pms").joinpath("countries.tsv").read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            code, longer, names = line.split("\t")
-            for name in (code, longer, *names.split(" | ")):
-                codes[_plain(name)] = code
-    return codes
+    lines = files("forwarder.pms").joinpath("countries.tsv").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("\t") for line in lines if not line.startswith("#")]
+    return {_plain(name): code for code, longer, names in rows for name in (code, longer, *names.split(" | "))}
 
 
 def _plain(name: str) -> str:

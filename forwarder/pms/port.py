@@ -87,8 +87,7 @@ OVERLOADED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most `requests` within any `seconds`, for one account, or for all accounts together that a PMS sees from one address: the
-    deployment counts as one address."""
+    """At most `requests` within any `seconds`, for one account, or for all of the deployment, which counts as one address."""
 
     requests: int
     seconds: float
@@ -285,8 +284,7 @@ class Pms(Protocol):
         """Look for a reservation that carries `booking.reference`. Only with `find_by_reference`."""
 
     async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
-        """Cancel the PMS's reservation with that id, made for `booking` (given without its card). Only with the capability
-        `cancel`. Safe to repeat."""
+        """Cancel the PMS's reservation with that id, made for `booking` (without its card). Safe to repeat. Only with `cancel`."""
 
 
 class PmsDirectory(Protocol):

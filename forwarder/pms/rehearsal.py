@@ -6,10 +6,9 @@ Everything in a request that would change with another card is masked.
 """
 
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
 
@@ -42,13 +41,8 @@ class _FrozenClock:
     """At which it is the same moment for as long as the dry run takes."""
 
     def __init__(self, clock: sdk.Clock) -> None:
-        self._now, self._monotonic = clock.now(), clock.monotonic()
-
-    def now(self) -> datetime:
-        return self._now
-
-    def monotonic(self) -> float:
-        return self._monotonic
+        now, monotonic = clock.now(), clock.monotonic()
+        self.now, self.monotonic = lambda: now, lambda: monotonic
 
     async def sleep(self, seconds: float) -> None: ...
 
@@ -139,16 +133,15 @@ async def trial_run(
     created = (await dry_run(adapter, booking)).requests
     tried = [("create", *each) for each in zip(rehearsal.requests, map(_headers_of, created), strict=False)]
     uncarded = replace(booking, card=None)
-    steps: dict[str, Callable[[sdk.Send], Awaitable[object]]] = {}
-    if adapter.capabilities.find_by_reference:
-        steps["find"] = lambda send: adapter.find(uncarded, send)
-    if adapter.capabilities.cancel:
-        steps["cancel"] = lambda send: adapter.cancel(uncarded, "THE-PMS-ID", send)
-    for step, ask in steps.items():
+    can = adapter.capabilities
+    for step in ("find", "cancel"):
         run = DryRun(adapter, uncarded, alone=True)
         # Nobody answers, and adapters are other people's code: what was asked until then is shown.
         with suppress(Exception):
-            await ask(run.send)
+            if step == "find" and can.find_by_reference:
+                await adapter.find(uncarded, run.send)
+            if step == "cancel" and can.cancel:
+                await adapter.cancel(uncarded, "THE-PMS-ID", run.send)
         tried += [(step, _shown(request), _headers_of(request)) for request in run.requests]
     return rehearsal, tried
 

@@ -258,8 +258,7 @@ O = TypeVar("O", bound=Confirmed | Rejected | Deferred | InDoubt | Absent | Canc
 
 
 async def clean(outcome: O, booking: Booking) -> O:
-    """As `without_card_data`; in a thread where there is so much to look through that others would wait for the loop: 16 KiB take
-    some 20 ms at the worst."""
+    """As `without_card_data`; in a thread where that would hold up the loop: 16 KiB take some 20 ms at the worst."""
     if isinstance(outcome, Confirmed) and outcome.record and len(to_json(outcome.record)) > 16 * 1024:
         return await asyncio.to_thread(without_card_data, outcome, booking)
     return without_card_data(outcome, booking)

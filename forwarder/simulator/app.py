@@ -203,8 +203,7 @@ def _wanted(request: Request, content: bytes) -> Wanted:
 
 
 def _checked_card(card: object) -> str | None:
-    """The last four digits of a card that would be charged; None without a card. Its number must pass Luhn's check (ISO/IEC 7812-1,
-    annex B)."""
+    """The last four digits of a card that would be charged; None without a card. Its number must pass Luhn's check (ISO 7812-1)."""
     number = card.get("cardNumber") if isinstance(card, dict) else None
     if number is None:
         return None

@@ -37,7 +37,6 @@ from forwarder.simulator.http import Guard, Handler, bearer_of, below_any_base, 
 from forwarder.simulator.world import Effect, Made, NotBooked, Wanted, World, effect_of
 
 _MOST_PER_PAGE = 100
-_SAID = {401: "Not authorized", 404: "Not found", 429: "API v3 rate limit exceeded."}
 _NOT_BOOKED: Final = {
     "taken": {"start_at": "is not available", "end_at": "is not available"},
     "price": {"final_price": "has changed"},
@@ -46,18 +45,10 @@ _NOT_BOOKED: Final = {
 _INTERNAL: Final = {"bookingsync", "instant-booking"}
 _KINDS: Final = _INTERNAL.union("cash cheque credits credit-card online paypal travel-cheque wiretransfer".split())
 _GATEWAY: Final = ("gateway_id", "gateway_name", "gateway_type")
-_OF_A_CARD: Final = (
-    *"tentative_payment_id card_number cardholder_name expires_at_month expires_at_year security_code".split(),
-    *("address1", "zip", "city", "country_code", *_GATEWAY),
-)
 _BLANK: Final = "can't be blank"
 _REFUSED: Final = "@refused.example"
 _UNKNOWN: Final = "unknown"  # the rental that there is not
 _MEDIA_TYPE: Final = b"application/vnd.api+json; charset=utf-8"
-_SHOWN_AGAIN: Final = (
-    *"tentative_expires_at currency notes adults children external_reference".split(),
-    *("expected_checkin_time", "expected_checkout_time"),
-)
 
 
 def booking_sync_routes(world: World) -> list[BaseRoute]:
@@ -102,7 +93,8 @@ class _BookingSync:
         self._effects: dict[str, Effect] = {}
 
     def failing(self, status: int, retry_after: float | None = None) -> Response:
-        body = {"error": _SAID.get(status, f"HTTP {status}, as ordered")}
+        known = {401: "Not authorized", 404: "Not found", 429: "API v3 rate limit exceeded."}
+        body = {"error": known.get(status, f"HTTP {status}, as ordered")}
         if retry_after is None:
             return _answer_of(status, body)
         reset = math.ceil(self._world.clock.now().timestamp() + retry_after)
@@ -238,7 +230,11 @@ class _BookingSync:
         except ValueError:
             return self.failing(400)
         payment_id = order.get("tentative_payment_id") or 0
-        errors = {name: [_BLANK] for name in _OF_A_CARD if not order.get(name)}
+        card = (
+            "card_number cardholder_name expires_at_month expires_at_year security_code address1 zip city country_code"
+        )
+        needed = ("tentative_payment_id", *card.split(), *_GATEWAY)
+        errors = {name: [_BLANK] for name in needed if not order.get(name)}
         if not errors and payment_id not in self._payments:
             errors = {"tentative_payment_id": ["is invalid"]}
         if errors:
@@ -334,6 +330,7 @@ def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[
         {"id": made_id * 100 + place, "content": comment.get("content"), "links": {"booking": made_id}}
         for place, comment in enumerate(asked.get("comments") or (), 1)
     ]
+    again = "tentative_expires_at currency notes adults children external_reference"
     price, booked = asked.get("final_price"), bool(asked.get("booked"))
     initial = asked.get("initial_price") or price
     links: dict[str, Any] = {"account": 1, "rental": _number(rental), "client": asked.get("client_id"), "payments": []}
@@ -354,7 +351,7 @@ def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[
         "payment_url": f"https://pay.example/{made_id}",
         "door_key_code": None,
         "owned_by_app": True,
-        **{name: asked.get(name) for name in _SHOWN_AGAIN},
+        **{name: asked.get(name) for name in (*again.split(), "expected_checkin_time", "expected_checkout_time")},
     }
     if comments:
         shown["booking_comments"] = comments

@@ -43,8 +43,7 @@ Mode = Literal[
 
 class Faults(BaseModel):
     """An order. `delay_ms` delays every response; `mode` hits a share of `rate` of the requests, at most `count` of them, and none
-    from `until` on. `scope`: every request, or only those that make bookings. Modes that end in `_after_booking` hit after a
-    booking has been made."""
+    from `until` on. `scope`: every request, or only those that make bookings; `…_after_booking` hits once one is made."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     delay_ms: Annotated[float, Field(ge=0, le=600_000)] = 0
@@ -71,8 +70,7 @@ class Order:
 
 
 class FaultBoard:
-    """The orders, by name. `everywhere` applies to names without an order of their own. `seed` decides which requests a rate
-    below 1 hits."""
+    """The orders, by name. `everywhere`: for names without one. `seed` decides which requests a rate below 1 hits."""
 
     def __init__(self, clock: Clock, everywhere: Faults | None, seed: int | None = None) -> None:
         self._clock = clock

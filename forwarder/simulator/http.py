@@ -14,13 +14,6 @@ from forwarder.simulator.faults import UNBOOKED, Order, drip, hang, mistyped, re
 from forwarder.simulator.world import SLOW_SECONDS, Down, Effect, Made, Wanted, World
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
-Failing = Callable[[int, float | None], Response]
-"""Builds a response that is only a status, with the seconds that `Retry-After` asks for."""
-_STATUS = {"down": 503, "throttle": 429, "error500": 500}
-_SAID = {
-    "garbage": Response(201, b"<html>It works!</html>", media_type=b"text/html"),
-    "redirect": Response(302, b"", ((b"location", b"http://127.0.0.1:9/moved"),)),
-}
 
 
 def below_any_base(path: str, method: str, endpoint: Handler) -> list[BaseRoute]:
@@ -56,15 +49,14 @@ def book(world: World, request: Request, wanted: Wanted) -> tuple[Made, bool]:
 @dataclass(frozen=True, slots=True)
 class Guard:
     """Guards the PMSs of one kind: `endpoint` wraps a handler as Starlette's endpoint. `credential_of`: where a request of that
-    kind carries its credential."""
+    kind carries its credential. `failing` builds a response that is only a status, with the seconds that `Retry-After` asks for."""
 
     world: World
-    failing: Failing
+    failing: Callable[[int, float | None], Response]
     credential_of: Callable[[Request], str] = bearer_of
 
     def endpoint(self, handler: Handler, *, books: bool = False) -> Handler:
-        """`handler` for authenticated requests, with the faults in force, and with the effects of the test values in what it books
-        (`books`)."""
+        """`handler` for authenticated requests, with the faults in force. `books`: it makes bookings; test values have effects."""
         world = self.world
 
         async def handle(request: Request) -> ASGIApp:
@@ -113,10 +105,14 @@ class Guard:
                 return replace(answer, body=mistyped(answer.body, order.struck))
             case "huge":
                 return Response(201, b'{"id":"' + b"9" * 10 * 1024 * 1024 + b'"}')
+            case "garbage":
+                return Response(201, b"<html>It works!</html>", media_type=b"text/html")
+            case "redirect":
+                return Response(302, b"", ((b"location", b"http://127.0.0.1:9/moved"),))
             case mode:
                 asked = order.faults.retry_after
                 wait = 1.0 if order.faults.mode == "throttle" and asked is None else asked
-                return _SAID.get(mode) or failing(_STATUS[mode], wait)
+                return failing({"down": 503, "throttle": 429, "error500": 500}[mode], wait)
 
 
 def with_retry_after(status: int, seconds: float | None, body: bytes) -> Response:

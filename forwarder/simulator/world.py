@@ -5,7 +5,7 @@ PMSs, each a `place` such as `demo/generic`. Its methods do not await, so that e
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from datetime import date
 from enum import Enum
 from io import FileIO
@@ -17,22 +17,13 @@ from pydantic_core import from_json, to_json
 from forwarder.process.clock import Clock, iso
 from forwarder.simulator.faults import FaultBoard, Faults
 
-
-@dataclass(frozen=True, slots=True)
-class SimulatedSite:
-    """`path`: of the base URL, below a name of one's own. `options`, `credential`: as an account needs them there."""
-
-    path: str
-    credential: str = "a-simulated-credential"
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-SITES: Final[Mapping[str, SimulatedSite]] = {
-    "booking-sync": SimulatedSite("booking-sync/api/v3"),
-    "generic": SimulatedSite("generic"),
-    "website-builder": SimulatedSite("website-builder"),
+SITES: Final[Mapping[str, str]] = {
+    "booking-sync": "booking-sync/api/v3",
+    "generic": "generic",
+    "website-builder": "website-builder",
 }
-"""The kinds that the forwarder itself simulates: for test keys, `forwarder up` and `forwarder simulate`."""
+"""The kinds that the forwarder itself simulates, for test keys, `forwarder up` and `forwarder simulate`, with the path of the base
+URL of each, below a name of one's own."""
 
 # --- test values ---
 
@@ -56,12 +47,10 @@ class Effect(Enum):
         self.last_name, self.number = last_name, number
 
 
-_BY_WORD: Final = {word: effect for effect in Effect for word in (effect.last_name.casefold(), str(effect.number))}
-
-
 def effect_of(*values: object) -> Effect | None:
     """The effect of the first test value among `values`: names of the guest, identifiers of property and room."""
-    found = (_BY_WORD.get(str(value).rpartition(" ")[2].casefold()) for value in values)
+    words = {word: effect for effect in Effect for word in (effect.last_name.casefold(), str(effect.number))}
+    found = (words.get(str(value).rpartition(" ")[2].casefold()) for value in values)
     return next(filter(None, found), None)
 
 
@@ -84,8 +73,7 @@ class Booking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted(Booking):
-    """A requested booking. `answer` builds the PMS's response, in JSON, from the booking's id; `effect`: the effect of a test value
-    in it."""
+    """A requested booking. `answer` builds the PMS's response, in JSON, from the booking's id; `effect`: of a test value in it."""
 
     answer: Callable[[int], bytes]
     effect: Effect | None = None
@@ -169,15 +157,13 @@ class World(AbstractContextManager["World", None]):
             if known.fingerprint != wanted.fingerprint:
                 raise NotBooked("key_reused")
             return known, False
-        match wanted.effect:
-            case Effect.SOLD_OUT:
-                raise NotBooked("taken")
-            case Effect.PRICE_CHANGED:
-                raise NotBooked("price")
-            case Effect.CARD_REFUSED:
-                raise NotBooked("card")
+        if wanted.effect is Effect.PRICE_CHANGED:
+            raise NotBooked("price")
+        if wanted.effect is Effect.CARD_REFUSED:
+            raise NotBooked("card")
         self.require_up(wanted)
-        if self._calendars and not self._nights[wanted.place, wanted.room].isdisjoint(_nights(wanted)):
+        nights = self._nights[wanted.place, wanted.room] if self._calendars else set()
+        if wanted.effect is Effect.SOLD_OUT or not nights.isdisjoint(_nights(wanted)):
             raise NotBooked("taken")
         asked = {one.name: getattr(wanted, one.name) for one in fields(Booking)}
         made = Made(id=self._next_id, answer=wanted.answer(self._next_id), **asked)

@@ -63,8 +63,7 @@ def credential_header(name: bytes, credential: str, *, scheme: bytes = b"") -> H
 
 
 def with_trace(request: Request, trace: str) -> Request:
-    """`request` as a part of `trace`; other headers, signatures among them, are unchanged. `tracestate` is not sent: it belongs to
-    the caller's own systems."""
+    """`request` as a part of `trace`; other headers, such as signatures, are kept. No `tracestate`: it is for the caller's own."""
     (_, parent), *_ = trace_headers(trace)
     others = tuple(each for each in request.headers if each[0].lower() != _TRACEPARENT)
     return replace(request, headers=(*others, (_TRACEPARENT, parent.encode())))
@@ -84,8 +83,7 @@ class Origin(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """The parts of a request that come from its address. `host`: the value of the header; `authorization`: the header line for the
-    user information, if any."""
+    """What an address says of a request. `host`: the header's value; `authorization`: the line for user information, if any."""
 
     origin: Origin
     host: bytes

@@ -107,9 +107,8 @@ async def _connected(family: socket.AddressFamily, address: _Address) -> socket.
 
 
 class Connection(asyncio.Protocol):
-    """`expires`, by the loop's clock, is when `expire` is to be called: during an exchange at the end of its time, and between two
-    of them as its keeper sets it. `on_lost` is called once, when it has ended. `used`: whether anything was sent over it. Bytes
-    that come when nothing was asked end it."""
+    """`expires`, by the loop's clock: when `expire` is to be called, at the end of an exchange's time or the idle time. `on_lost`
+    is called once, when it has ended. `used`: whether anything was sent over it. Bytes that nobody asked for end it."""
 
     def __init__(self, on_lost: Callable[["Connection"], None]) -> None:
         self._on_lost = on_lost

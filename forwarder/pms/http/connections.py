@@ -37,11 +37,9 @@ class ConnectionPool(AbstractAsyncContextManager["ConnectionPool", None]):
     """A `Transport`. Belongs to the event loop of its first request. `aclose` it in the end: it leaves nothing open. `trusted`: the
     authorities that are believed where an account says nothing else; the system's, unless given.
 
-    It raises `NotSent` where no connection was free or came to stand, the lease was lost, or the connection had ended before
-    anything was written; after the first byte `NoResponse`. No request is sent a second time, and no other connection is tried. It
-    follows no redirect, keeps no cookie, uses no proxy of the environment, and reads no more of a response than its limit. Of the
-    connections that are kept, the one that was used last is used next. Exchanges whose time is over fail within
-    `_LOOK_SECONDS`."""
+    After the first byte it raises `NoResponse`, before it `NotSent`. No request is sent a second time, and no other connection is
+    tried. It follows no redirect, keeps no cookie, uses no proxy of the environment, and reads no more of a response than its
+    limit. Of the kept connections, the last one used is used next. Exchanges whose time is over fail within `_LOOK_SECONDS`."""
 
     def __init__(self, limits: PoolLimits, trusted: ssl.SSLContext | None = None) -> None:
         self._limits, self._trusted = limits, trusted
@@ -56,8 +54,7 @@ class ConnectionPool(AbstractAsyncContextManager["ConnectionPool", None]):
     async def exchange(
         self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
     ) -> Response:
-        """`held` is called once the connection is established, in the same step of the event loop that then writes the request.
-        With `reuse` the connection stays in use until that ends. Cancelling it closes its connection and leaves nothing running;
+        """With `reuse` the connection stays in use until that ends. Cancelling it closes its connection and leaves nothing running;
         bytes already written may still reach the PMS."""
         destination = destination_of(request.url)
         content = encoded(request, destination)

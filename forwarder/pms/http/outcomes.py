@@ -381,8 +381,7 @@ _NAME_LENGTH: Final = 100
 
 
 def _is_repeated(text: str) -> bool:
-    """Whether a text without spaces has a reference in it, ours or another's, as an id or an address has. In linear time: PMSs
-    repeat what guests wrote."""
+    """Whether a text without spaces, an id or an address, has a reference in it. In linear time: PMSs repeat what guests wrote."""
     found = re.search(r"rsv[\W_]?[a-z0-9]{17}", text, re.IGNORECASE)
     return found is not None and len((text[: found.start()] + "_" + text[found.end() :]).split()) == 1
 

@@ -39,13 +39,10 @@ _MAX_HEAD_BYTES: Final = 64 * 1024
 _MAX_OVERHEAD: Final = 8
 """How much longer than its content a response may be: in chunks of one byte it is six times as long."""
 _FIRST_FINAL: Final = 200
-_AS_IT_IS: Final = {b"", b"identity", b"none", b"binary", b"utf-8", b"utf8"}
-"""The codings of a body that is not compressed; the last four are none, and some servers name them all the same."""
 
 MAX_WAIT_SECONDS: Final = 3600.0
 """The longest pause that a PMS is granted; one that wants a longer one says so again."""
 _FIRST_UNIX_TIME: Final = 1e9
-_BUSY = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 _STANDARD: Final = b"ratelimit"
 _PAIRS: Final = (
     (b"ratelimit-remaining", b"ratelimit-reset"),
@@ -71,8 +68,7 @@ class NotSent(Exception):
 
 
 class NoResponse(Exception):
-    """Something may have reached the PMS, and no whole response came back. `status`: of the response that began, unless a GET's;
-    0 for none."""
+    """Something may have reached the PMS, and no whole response came back. `status`: of one that began, except a GET's; else 0."""
 
     def __init__(self, reason: str, detail: str, status: int = 0) -> None:
         super().__init__(reason, detail)
@@ -138,14 +134,9 @@ class Response:
             # What cannot be is in the charset that is declared, or in UTF-16 or UTF-32 where its first bytes show that.
             declared, detected = charset_of(self.header("content-type") or ""), json.detect_encoding(content)
             text = content.decode(declared or detected if detected.startswith("utf-8") else detected, "replace")
-        whole = _ESCAPE.sub(lambda escape: escape[0] if escape["lone"] is None else "\ufffd", text)
+        pair, lone = r"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}", r"u[dD][89a-fA-F][0-9a-fA-F]{2}"
+        whole = re.sub(rf"(?s)\\(?:{pair}|({lone})|.)", lambda escape: "\ufffd" if escape[1] else escape[0], text)
         return whole.encode("utf-8", "replace")
-
-
-_ESCAPE: Final = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
-)
 
 
 def read_object(response: Response) -> dict[str, Any] | None:
@@ -173,7 +164,7 @@ def bounded(seconds: float) -> float:
 
 def hold_off_asked(response: Response, now: datetime) -> float:
     """Seconds until the PMS takes requests again, at most `MAX_WAIT_SECONDS`; 0.0 where it asks for no pause."""
-    is_busy = response.status_code in _BUSY
+    is_busy = response.status_code in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
     if not is_busy and _NAMES.isdisjoint([name.lower() for name, _ in response.headers]):  # as nearly always
         return 0.0
     headers: dict[bytes, bytes] = {}
@@ -258,7 +249,8 @@ class ResponseReader:
     def response(self) -> Response:
         """The response, which is whole. Raises `NoResponse` where it cannot be decoded."""
         content = b"".join(self._body)
-        if self._coding in _AS_IT_IS or not content:
+        # The last four are no codings, and some servers name them all the same.
+        if self._coding in {b"", b"identity", b"none", b"binary", b"utf-8", b"utf8"} or not content:
             return Response(self.status, self._headers, content)
         kept = [each for each in self._headers if each[0].lower() not in (b"content-encoding", b"content-length")]
         return Response(self.status, kept, _decoded(content, self._coding, self._max_bytes))

@@ -10,7 +10,7 @@ from typing import Any, Final
 from forwarder.simulator.app import SimulatorApp
 from forwarder.simulator.app import simulator_app as own_simulator_app
 from forwarder.simulator.world import SITES as OWN_SITES
-from forwarder.simulator.world import SimulatedSite, World
+from forwarder.simulator.world import World
 from forwarder_pms_kit.simulators.beds24 import Beds24
 from forwarder_pms_kit.simulators.cloudbeds import Cloudbeds
 from forwarder_pms_kit.simulators.reference_fields import Guesty, Hospitable, Hostaway, Hostfully, Lodgify
@@ -23,10 +23,14 @@ _NUMBERS: Final[Mapping[str, Mapping[str, Any]]] = {**_BY_WORDS, "property_not_f
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedSite(SimulatedSite):
-    """`refusals`: for each code, the fields of a booking that is refused with it. `keeps_reference`: whether the simulator knows a
-    booking by our reference; otherwise by its property and first day."""
+class CheckedSite:
+    """`path`: of the base URL, below a name of one's own. `credential`, `options`: as an account needs them there. `refusals`: for
+    each code, the fields of a booking that is refused with it. `keeps_reference`: whether the simulator knows a booking by our
+    reference; otherwise by its property and first day."""
 
+    path: str
+    credential: str = "a-simulated-credential"
+    options: Mapping[str, Any] = field(default_factory=dict)
     refusals: Mapping[str, Mapping[str, Any]] = field(
         default_factory=lambda: {"property_not_found": _UNKNOWN_PROPERTY, "guest_refused": _UNWELCOME_GUEST}
     )
@@ -34,7 +38,7 @@ class CheckedSite(SimulatedSite):
 
 
 SITES: Final[Mapping[str, CheckedSite]] = {
-    **{kind: CheckedSite(own.path, own.credential, own.options) for kind, own in OWN_SITES.items()},
+    **{kind: CheckedSite(path) for kind, path in OWN_SITES.items()},
     "beds24": CheckedSite("beds24/v2"),
     "cloudbeds": CheckedSite("cloudbeds/api/v1.3", options={"sourceId": "ss-7-1"}),
     "hostaway": CheckedSite("hostaway/v1"),
