@@ -11,7 +11,7 @@ it notes it and passes it on to that partition.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -30,7 +30,6 @@ from forwarder.store.submissions.port import (
     Arrival,
     CancellationArrival,
     Duplicate,
-    NotedOn,
     StoreUnavailable,
     Unstorable,
     Work,
@@ -64,7 +63,7 @@ _PASSED_ON: Final = "passed-on"  # the header of a cancellation that was passed 
 
 
 class _Received(NamedTuple):
-    """A message, the submission that it brought, and the text of its request where it has that."""
+    """`request`: its text, where the message has that."""
 
     message: ConsumedMessage
     submission: Submission
@@ -73,15 +72,6 @@ class _Received(NamedTuple):
 
 _Arrived = tuple[ConsumedMessage, _Received | CancellationRequest | None]
 """A message and its decoded content; None if decoding raised an unexpected exception."""
-
-
-@dataclass(slots=True)
-class _Allotment:
-    """One account's part of a batch: how many of its rows may be held now, and what their pushes carry. No account: none."""
-
-    account: Account | None
-    room: int = 0
-    target: str | None = None
 
 
 class IntakeWatch:
@@ -95,11 +85,9 @@ class IntakeWatch:
         return self._clock.monotonic() - self._went_on_at >= STALLED_SECONDS
 
     def went_on(self) -> None:
-        """Records progress: a batch is through, or no message came."""
         self._went_on_at = self._clock.monotonic()
 
     async def look(self) -> None:
-        """Updates the metric, logs a change, then pauses."""
         seconds = self._clock.monotonic() - self._went_on_at
         metrics.INTAKE_STALLED_SECONDS.set(seconds if seconds > 2 * _LOOK_SECONDS else 0)
         if self.stalled != self._stalled:
@@ -151,9 +139,8 @@ class Intake:
         async def take_in(some: Sequence[_Arrived]) -> None:
             read = [(message, content or self._decode(message)) for message, content in some]
             # Cancellations first: a submission cancelled in the same batch is neither held nor sent.
-            await self.ingest_cancellations(
-                [(message, content) for message, content in read if isinstance(content, CancellationRequest)]
-            )
+            cancelling = [(one, content) for one, content in read if isinstance(content, CancellationRequest)]
+            await self.ingest_cancellations(cancelling)
             received = [content for _, content in read if isinstance(content, _Received)]
             if received:
                 insert, outages = partial(self._insert, received), (StoreUnavailable, TenancyUnavailable)
@@ -196,7 +183,18 @@ class Intake:
                 await self.lease.give_back_queued(partial(self.dispatcher.withdraw, unaware))
             finally:
                 self.dispatcher.being_cancelled = ()
-            await self._pass_on(received, noted)
+            # Those of rows that other workers hold go to the partitions of these; once, wherever that leads.
+            passed_on: list[Message] = []
+            for consumed, request in received:
+                on, message = noted.get(request.request_id), consumed.message
+                if on is None or on.held_by in {None, self.lease.worker_id} or on.partition == consumed.partition:
+                    continue
+                if header(message.headers, _PASSED_ON) is None:
+                    headers = (*message.headers, (_PASSED_ON, b"1"))
+                    passed_on.append(replace(message, headers=headers, partition=on.partition))
+            if passed_on:
+                await self.parts.publisher.publish(self.parts.topics.requests, passed_on)
+                _log.info("cancellations.passed_on", count=len(passed_on))
             # Look at once, so that a due cancellation does not wait for the next sweep.
             for account in accounts.values():
                 self.dispatcher.note_more(account)
@@ -207,22 +205,6 @@ class Intake:
             metrics.TAKEN_IN.labels("cancellation").inc(len(requests))
             for request in requests:
                 _log.info("cancellation.ingested", request_id=request.request_id, account_id=request.account_id)
-
-    async def _pass_on(
-        self, received: Sequence[tuple[ConsumedMessage, CancellationRequest]], noted: Mapping[str, NotedOn]
-    ) -> None:
-        """To the partitions of rows that other workers hold; once, wherever that leads."""
-        passed_on: list[Message] = []
-        for consumed, request in received:
-            on, message = noted.get(request.request_id), consumed.message
-            if on is None or on.held_by in {None, self.lease.worker_id} or on.partition == consumed.partition:
-                continue
-            if header(message.headers, _PASSED_ON) is None:
-                headers = (*message.headers, (_PASSED_ON, b"1"))
-                passed_on.append(replace(message, headers=headers, partition=on.partition))
-        if passed_on:
-            await self.parts.publisher.publish(self.parts.topics.requests, passed_on)
-            _log.info("cancellations.passed_on", count=len(passed_on))
 
     def _decode(self, consumed: ConsumedMessage) -> _Received | CancellationRequest:
         """The submission or cancellation in a message. Raises `Undecodable`, and `Forged` without this deployment's signature."""
@@ -239,22 +221,27 @@ class Intake:
         if not await self.sure():
             raise StoreUnavailable(UNCHECKED)
         repeated, conflicts = list[Duplicate](), list[Submission]()
-        allotments: dict[str, _Allotment] = {}
+        accounts, targets, room = dict[str, Account](), dict[str, str | None](), Counter[str]()
         with self.dispatcher.reserving() as reserve:
             for account_id, count in Counter(each.submission.account_id for each in received).items():
                 account = await self.parts.directory.account(account_id)
-                allotments[account_id] = allotment = _Allotment(account)
                 if account is not None:
-                    allotment.room = reserve(account, count) if self.lease.held() else 0
-                    allotment.target = self.dispatcher.target(account)
-            arrivals = [self._arrival(each, allotments[each.submission.account_id]) for each in received]
+                    accounts[account_id] = account
+                    targets[account_id] = self.dispatcher.target(account)
+                    room[account_id] = reserve(account, count) if self.lease.held() else 0
+            arrivals = []
+            for each in received:
+                account_id = each.submission.account_id
+                held = room[account_id] > 0
+                room[account_id] -= held
+                account, target = accounts.get(account_id), targets.get(account_id)
+                arrivals.append(self._arrival(each, account, target, held=held))
             carded = {each.submission.request_id: each for each in arrivals if each.submission.card is not None}
             if carded:  # their cards are resealed for the rows; those ingested before need none
                 resealed = await self.cards.reseal(list(carded.values()))
                 arrivals = [resealed.get(each.submission.request_id, each) for each in arrivals]
             ingest = partial(self.parts.recorder.ingest, arrivals=arrivals, now=self.parts.clock.now(), changes=changes)
             works = await self.lease.claim(partial(ingest, on_duplicate=repeated.append, on_conflict=conflicts.append))
-            accounts = {key: each.account for key, each in allotments.items() if each.account is not None}
             by_account: dict[str, list[Work]] = defaultdict(list)
             for work in works:
                 by_account[work.submission.account_id].append(work)
@@ -296,15 +283,13 @@ class Intake:
         step = partial(self.parts.publisher.publish, self.parts.topics.results, events)
         await keep_trying(step, name=Where.CONFLICTS, clock=self.parts.clock, outages=(LogUnavailable,))
 
-    def _arrival(self, received: _Received, allotment: _Allotment) -> Arrival:
+    def _arrival(self, received: _Received, account: Account | None, target: str | None, *, held: bool) -> Arrival:
         message, submission, request = received
-        longest = DEFAULT_DEADLINE_SECONDS if allotment.account is None else allotment.account.deadline_seconds
+        longest = DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
         replay_of = replay_revision(message.message, submission)
         seconds, since = min(longest, submission.deadline_seconds or longest), submission.accepted_at
         if replay_of is not None:  # the operator who replays it wants it made, however late
             seconds, since = longest, self.parts.clock.now()
-        held = allotment.room > 0
-        allotment.room -= held
         return Arrival(
             submission,
             message.partition,
@@ -315,7 +300,7 @@ class Intake:
             replay_of=replay_of,
             size=len(message.message.value),
             request=request,
-            target=allotment.target,
+            target=target,
         )
 
     async def _set_aside(self, foreign: Sequence[tuple[ConsumedMessage, Exception | Fault]]) -> None:

@@ -1,12 +1,7 @@
 """The worker as a whole: its loops, how they start, and how they stop cleanly.
 
 Stopping (SIGTERM): ingest nothing more, start no more pushes, give unstarted rows back, let running pushes finish within the grace
-period, record and publish their outcomes, and end the lease. Other workers take over the rows of a killed worker when its lease
-expires.
-
-`Sweep` claims due rows into the account queues, `DeadlineKeeper` ends those whose deadline has passed: no outcome is delayed by a
-paused account, a PMS that is down, or a long queue. A cancellation brings forward the deadline of a submission that was surely not
-sent, so that it ends there as well.
+period, record and publish their outcomes, and end the lease. Others take over a killed worker's rows when its lease expires.
 """
 
 import asyncio
@@ -40,7 +35,6 @@ _log = structlog.get_logger(__name__)
 
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 _LAST_SECONDS: Final = 5.0
-_MAX_CLAIMED: Final = 500
 _MAX_EXPIRED: Final = 250
 
 
@@ -61,10 +55,8 @@ class Worker:
         """Starts over with a new lease, and nothing in memory."""
         parts = self._parts
         settings, clock = parts.settings, parts.clock
-        # Other workers may have taken over all queued rows of a lost lease.
-        self.lease = Lease(
-            parts.recorder, clock, settings.lease_seconds, on_lost=lambda: self._dispatcher.withdraw(lambda _: True)
-        )
+        withdraw_all = lambda: self._dispatcher.withdraw(lambda _: True)  # noqa: E731 - other workers may have the queued rows
+        self.lease = Lease(parts.recorder, clock, settings.lease_seconds, on_lost=withdraw_all)
         self._store_watch = StoreWatch(self.lease, held=self.holds, lacking=parts.lacking)
         self._outbox = OutboxPublisher(parts)
         cards = CardVault(parts.cards.keys, parts.cards.sealing_keys, parts.cards.wrapper)
@@ -100,7 +92,6 @@ class Worker:
 
     @property
     def unreadable(self) -> Mapping[int, int]:
-        """See `Consumer.unreadable`."""
         return {} if self._consumer is None else self._consumer.unreadable
 
     def throttles(self) -> Sequence[ThrottleState]:
@@ -123,8 +114,8 @@ class Worker:
         clock, loops = self._parts.clock, list[asyncio.Task[None]]()
 
         async def take_lease() -> None:
-            """Then checks once more: a recovery that began meanwhile has seen the lease, or this check sees it."""
             await self.lease.renew()
+            # Once more: a recovery that began meanwhile has seen the lease, or this check sees it.
             self.in_step = not await self._parts.recorder.lacking(now=clock.now())
 
         await keep_trying(take_lease, name=Where.LEASE, clock=clock, outages=_OUTAGES, contain=True)
@@ -242,10 +233,9 @@ class Worker:
         self._dispatcher.refill_wanted.set()
 
     async def _mark_pushing(self, work_ids: Sequence[int]) -> Sequence[bool]:
-        try:
+        ours: Collection[int] = ()
+        with suppress(StoreUnavailable):
             ours = await self._parts.recorder.mark_pushing(self.lease.worker_id, work_ids)
-        except StoreUnavailable:
-            return [False] * len(work_ids)
         return [work_id in ours for work_id in work_ids]
 
     async def _wind_down(self) -> None:
@@ -338,8 +328,7 @@ class Sweep:
         if not self.partitions or not self.lease.held():
             return
         with dispatcher.reserving() as reserve:
-            limit = reserve(account, _MAX_CLAIMED)
-            if not limit:
+            if not (limit := reserve(account, 500)):
                 return
             now, target, partitions = self.parts.clock.now(), dispatcher.target(account), self.partitions
             works = await self.lease.claim(
@@ -356,7 +345,9 @@ class Sweep:
 @dataclass(eq=False, repr=False)
 class DeadlineKeeper:
     """Ends submissions that were not made by their deadline: FAILED, or IN_DOUBT if an earlier push may have made them, or
-    CANCELLED if cancelled; and cancellations that were not carried out by theirs. `ending`: the rows that it holds right now."""
+    CANCELLED if cancelled; and cancellations that were not carried out by theirs. A paused account, a PMS that is down or a long
+    queue delays none. A cancellation brings forward the deadline of a submission that was surely not sent, which so ends here.
+    `ending`: the rows that it holds right now."""
 
     parts: WorkerParts
     dispatcher: Dispatcher
@@ -371,10 +362,8 @@ class DeadlineKeeper:
         more = False
         if await self.sure():
             now, recorder = self.parts.clock.now(), self.parts.recorder
-            waiting = self.dispatcher.withdraw(
-                lambda work: work.status is not Status.IN_DOUBT and work.deadline_at <= now
-            )
-            if waiting:
+            expired = lambda work: work.status is not Status.IN_DOUBT and work.deadline_at <= now  # noqa: E731
+            if waiting := self.dispatcher.withdraw(expired):
                 await self.lease.give_back(waiting)
             claim = partial(recorder.claim_expired, partitions=partitions, now=now, limit=_MAX_EXPIRED)
             self.ending = await self.lease.claim(claim)

@@ -4,8 +4,8 @@ A queue allows one push in flight for each room, so that two callers never race 
 arrival; rows of a busy room step aside without blocking the others. Reservations and cancellations share all of that but the
 breaker: while it blocks one of the two, the other continues.
 
-If one request to the PMS can create several reservations, waiting rows are batched into one push: rows of different rooms that
-were never sent. Rows in doubt and cancellations go alone. A batch never waits for more rows.
+If one request to the PMS can create several reservations, waiting rows of different rooms that were never sent are pushed
+together; those in doubt and cancellations go alone. A batch never waits for more rows.
 """
 
 import asyncio
@@ -29,9 +29,7 @@ from forwarder.worker.push.run import NOT_ATTEMPTED, HealthSignal, PushContext
 MAX_HELD_BYTES: Final = 48 * 1024 * 1024
 """The size of requests and sealed cards as text. They take about twice that in memory; a worker then stays below 300 MB."""
 _MIN_SIZE: Final = 1024  # the minimum size to count for a row, which has more than its request
-_MAX_PASSED_OVER: Final = (
-    100  # rows to skip in search of one more for a batch; those further behind wait for the next one
-)
+_MAX_PASSED_OVER: Final = 100  # rows to skip in search of one more for a batch; the next batch looks further
 
 Push = Callable[[Sequence[PushContext]], Awaitable[HealthSignal]]
 """Pushes these rows in one request. Returns the PMS's health signal once the PMS has responded and the rooms are free; the results
@@ -43,7 +41,7 @@ MaxPerCreate = Callable[[Account], int]  # how many reservations one request to 
 @dataclass(eq=False, repr=False)
 class AccountQueue:
     """Starts pushes as the account and its throttle allow. `on_released` is called with the queue and each row that is over, to
-    keep count and to fetch more. `waiting`: held rows whose push has not started; `tasks`: those that make pushes now."""
+    keep count and to fetch more. Of its held rows so many are `waiting`, the others `started`; `tasks` make pushes now."""
 
     account: Account
     throttle: Throttle
@@ -56,19 +54,15 @@ class AccountQueue:
         self._waiting: deque[Work] = deque()
         self._aside: dict[str, deque[Work]] = {}
         self._busy_rooms: set[str] = set()
-        self._in_flight = self._makers = self._started = self._cancelling = 0
+        self._in_flight = self._makers = self._cancelling = 0
         self._begun: deque[tuple[Sequence[PushContext], Sequence[str], Admission]] = deque()
         self._put_off: dict[bool, deque[Work]] = {True: deque(), False: deque()}  # by whether they cancel
         # Of the breakers, by whether they are for cancellations; None: of the rate budget, for which all wait.
         self._pauses: dict[bool | None, asyncio.Task[None]] = {}
-        self.waiting = 0
+        self.waiting = self.started = 0
         self.more_in_store = self.stopped = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.throttle.configure(self.account)
-
-    @property
-    def idle(self) -> bool:
-        return not self.waiting and not self._started
 
     @property
     def running_low(self) -> bool:
@@ -164,7 +158,7 @@ class AccountQueue:
         self._busy_rooms.update(rooms)
         self._in_flight += 1
         self._cancelling += cancelling
-        self._started += len(works)
+        self.started += len(works)
         self.waiting -= len(works)
         pushes = [PushContext(self.account, work, self._released) for work in works]
         self._begun.append((pushes, rooms, self.throttle.start(cancelling=cancelling)))
@@ -203,7 +197,7 @@ class AccountQueue:
             self._makers -= 1
 
     def _released(self, work: Work) -> None:
-        self._started -= 1
+        self.started -= 1
         self.on_released(self, work)
 
 
@@ -266,7 +260,7 @@ class Dispatcher:
     @property
     def held(self) -> int:
         """Rows that wait, are being pushed, or are being recorded."""
-        return len(self.budget)
+        return len(self.budget.works)
 
     def room_for(self, account: Account) -> int:
         """How many more rows of the account may be held: an even share, so that no account crowds out another. While its
@@ -365,7 +359,7 @@ class Dispatcher:
         """The store has nothing due for the account: its queue closes, unless it holds rows, and gives up its share of memory."""
         if (queue := self.queues.get(account_id)) is not None:
             queue.more_in_store = False
-            if queue.idle:
+            if not queue.waiting and not queue.started:
                 del self.queues[account_id]
 
     def _queue(self, account: Account) -> AccountQueue:
@@ -402,9 +396,6 @@ class MemoryBudget:
     def __init__(self, *, rows: int, size: int = MAX_HELD_BYTES) -> None:
         self._rows, self._bytes, self._total = rows, size, 0
         self.works: dict[int, Work] = {}
-
-    def __len__(self) -> int:
-        return len(self.works)
 
     @property
     def max_rows(self) -> int:

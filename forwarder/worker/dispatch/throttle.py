@@ -28,12 +28,7 @@ from forwarder.worker.push.run import Health, HealthSignal
 _log = structlog.get_logger(__name__)
 
 Published = Callable[[str, Mapping[str, Any]], Limits]
-"""The published limits of a kind of PMS, for an account with these options."""
-
 MAX_FAILURES: Final = 10  # so many failures in a row open a breaker
-_AT_ONCE: Final = 0.1  # the share of a published limit that may be used as a burst; the rest is spread evenly
-_IDLE_SECONDS: Final = 5.0
-_TOLERATED: Final = 0.1  # the share of overloaded pushes in a round above which the concurrency limit is lowered
 _INSTANT: Final = 1e-6  # seconds below the precision of the clocks
 _IDLE: Final = "idle"
 _UNKNOWN: Final = "unknown"
@@ -75,8 +70,12 @@ class Breaker:
         return 0.0 if self.state is BreakerState.CLOSED else math.inf
 
     @property
-    def idle(self) -> bool:
-        return self.state is BreakerState.OPEN and self._clock.monotonic() > self._until + _IDLE_SECONDS
+    def shown(self) -> str | None:
+        """The state for operators: None while closed; idle: a probe has long been possible, with nothing to push."""
+        if self.state is BreakerState.CLOSED:
+            return None
+        idle = self.state is BreakerState.OPEN and self._clock.monotonic() > self._until + 5.0
+        return _IDLE if idle else BreakerState.OPEN.value
 
     def start(self) -> int:
         """Starts a push, after `delay` returned 0.0. Pass the result to `end`, once, when the push is over."""
@@ -136,7 +135,7 @@ class ConcurrencyLimit:
         before = self.limit
         if self._ended < before:
             return False
-        if self._overloaded > self._ended * _TOLERATED:
+        if self._overloaded > self._ended * 0.1:  # fewer of a round are tolerated
             self.limit = self._slow_start_until = max(before // 2, 1)
         else:
             self.limit = min(before * 2 if before < self._slow_start_until else before + 1, self._maximum)
@@ -198,37 +197,6 @@ class RateBudget:
             bucket.debit(tokens, self._clock.monotonic())
 
 
-class Budgets:
-    """Makes the budgets of a worker's accounts. With `loans`, all workers of a deployment share the buckets."""
-
-    def __init__(self, clock: Clock, loans: Loans | None = None) -> None:
-        self._clock, self._loans = clock, loans
-        self._of_addresses: dict[str, TokenBucket] = {}
-
-    def of(self, account: Account, published: Limits) -> RateBudget:
-        """The budget of an account: its own sustained rate, with a second's worth at once, or else what its kind publishes. Limits
-        of an address hold besides its own rate: they are shared with other accounts."""
-        per_push, rate, buckets = published.requests_per_push, account.rate_per_second, list[SharedBucket]()
-        if rate is not None:
-            buckets.append(SharedBucket(f"{account.id}#own", rate, max(rate, per_push)))
-        for limit in published.each:
-            shared = limit.per == "address"
-            if shared or rate is None:
-                whose = f"{account.kind}@{urlsplit(account.base_url).netloc}" if shared else account.id
-                # Burst and rate are chosen so that their sum stays below the next whole number of the published limit.
-                burst = max(limit.requests * _AT_ONCE, per_push)
-                seconds = limit.seconds if self._loans is None else limit.seconds + LAPSE_SECONDS
-                # Requests are whole: half a one too many is none too many, and keeps a limit of 1 from refilling never.
-                refill = (max(limit.requests - burst, 0.0) + 0.5) / seconds
-                buckets.append(SharedBucket(f"{whose}#{limit.requests}/{limit.seconds:g}", refill, burst))
-        if self._loans is None:
-            own = [(each.name, TokenBucket(each.rate, each.burst)) for each in buckets]
-            shared_too = [self._of_addresses.setdefault(name, each) if "@" in name else each for name, each in own]
-            return RateBudget(self._clock, shared_too, per_push=per_push)
-        borrowed = [BorrowedTokens(account.id, buckets, per_push, self._loans)] if buckets else ()
-        return RateBudget(self._clock, borrowed, per_push=per_push)
-
-
 class Admission(NamedTuple):
     """When a push started, as its breaker and its concurrency limit count. `cancelling`: it cancels a reservation."""
 
@@ -240,12 +208,12 @@ class Admission(NamedTuple):
 class Throttle:
     """The throttle of one account. Implements `Pace`, through which the PMS client reports requests and requested pauses."""
 
-    def __init__(self, account: Account, clock: Clock, published: Published, budgets: Budgets) -> None:
-        self.account, self._clock, self._published, self._budgets = account, clock, published, budgets
+    def __init__(self, account: Account, clock: Clock, budget: Callable[[Account], RateBudget]) -> None:
+        self.account, self._clock, self._new_budget = account, clock, budget
         # A simulated PMS is down for the bookings that ask for it, and for no other.
         most = sys.maxsize if account.test else MAX_FAILURES
-        self._breaker, self._cancel_breaker = (Breaker(clock, most) for _ in range(2))
-        self.budget = budgets.of(account, published(account.kind, account.options))
+        self.breaker, self._cancel_breaker = (Breaker(clock, most) for _ in range(2))
+        self.budget = budget(account)
         self._concurrency = ConcurrencyLimit(account.concurrency)
         self._held_off_until = -math.inf
         self._opened_for: str | None = None
@@ -255,9 +223,9 @@ class Throttle:
         before, self.account = self.account, account
         pms, pms_before = ((each.kind, each.base_url) for each in (account, before))
         if pms != pms_before or (account.rate_per_second, account.options) != (before.rate_per_second, before.options):
-            self.budget = self._budgets.of(account, self._published(account.kind, account.options))
+            self.budget = self._new_budget(account)
         if pms != pms_before or account.credential != before.credential:
-            self._breaker.try_now()
+            self.breaker.try_now()
             self._cancel_breaker.try_now()
             self._held_off_until = -math.inf
         self._concurrency.allow(account.concurrency)
@@ -265,16 +233,9 @@ class Throttle:
     @property
     def failing(self) -> str | None:
         """Why the breaker, or a pause that the PMS asked for, blocks pushes; None if neither does."""
-        if self._breaker.state is not BreakerState.CLOSED:
+        if self.breaker.state is not BreakerState.CLOSED:
             return self._opened_for
         return "pms_throttled" if self._held_off() > 0.0 else None
-
-    @property
-    def shown(self) -> str | None:
-        """The breaker's state for operators: None while closed; idle: a probe has long been possible, with nothing to push."""
-        if self._breaker.state is BreakerState.CLOSED:
-            return None
-        return _IDLE if self._breaker.idle else BreakerState.OPEN.value
 
     @property
     def limit(self) -> int:
@@ -286,7 +247,7 @@ class Throttle:
         tokens = (None, None) if bucket is None else (bucket.left(self._clock.monotonic()), bucket.burst)
         left, burst = (None if each is None else round(each, 1) for each in tokens)
         in_seconds, in_flight = None if math.isinf(delay) else round(delay, 1), self.budget.in_flight
-        breaker = self._breaker.state.value
+        breaker = self.breaker.state.value
         return ThrottleState(self.account.id, breaker, self.failing, in_seconds, in_flight, limit, most, left, burst)
 
     def delay(self) -> float:
@@ -298,7 +259,7 @@ class Throttle:
     def breaker_delay(self, *, cancelling: bool) -> float:
         """Seconds until the breaker permits a push. Cancellations have their own breaker: a PMS that refuses them may well accept
         reservations, and a reservation never waits for the probe of a cancellation."""
-        delay = (self._cancel_breaker if cancelling else self._breaker).delay()
+        delay = (self._cancel_breaker if cancelling else self.breaker).delay()
         return delay if delay > _INSTANT else 0.0
 
     def pace_delay(self) -> float:
@@ -309,12 +270,12 @@ class Throttle:
     def start(self, *, cancelling: bool = False) -> Admission:
         """Starts a push, after both delays were 0.0. Pass the result to `end`, once, when the PMS has responded."""
         self.budget.start()
-        breaker = self._cancel_breaker if cancelling else self._breaker
+        breaker = self._cancel_breaker if cancelling else self.breaker
         return Admission(breaker.start(), self._concurrency.start(), cancelling)
 
     def end(self, admission: Admission, signal: HealthSignal) -> None:
         self.budget.end(attempted=signal.health is not Health.NOT_ATTEMPTED)
-        breaker = self._cancel_breaker if admission.cancelling else self._breaker
+        breaker = self._cancel_breaker if admission.cancelling else self.breaker
         before = breaker.state
         breaker.end(admission.breaker, signal.health)
         kind, cancelling, failing = self.account.kind, admission.cancelling, signal.health is Health.FAILING
@@ -347,18 +308,44 @@ class Throttle:
 
 
 class Throttles:
-    """Every account's. `published` returns the limits that a kind of PMS publishes. `loans`: where several workers share them."""
+    """Every account's. `published`: the limits that a kind of PMS publishes, for an account with these options. With `loans`, all
+    workers of a deployment share the buckets."""
 
     def __init__(self, clock: Clock, published: Published = lambda *_: Limits(), loans: Loans | None = None) -> None:
-        self._ports = clock, published, Budgets(clock, loans)
+        self._clock, self._published, self._loans = clock, published, loans
         self._throttles: dict[str, Throttle] = {}
+        self._of_addresses: dict[str, TokenBucket] = {}
 
     def of(self, account: Account) -> Throttle:
         """The account's throttle; a new one starts under the settings that are given."""
         throttle = self._throttles.get(account.id)
         if throttle is None:
-            throttle = self._throttles[account.id] = Throttle(account, *self._ports)
+            throttle = self._throttles[account.id] = Throttle(account, self._clock, self.budget)
         return throttle
+
+    def budget(self, account: Account) -> RateBudget:
+        """A budget for an account: its own sustained rate, with a second's worth at once, or else what its kind publishes. Limits
+        of an address hold besides its own rate: they are shared with other accounts."""
+        published = self._published(account.kind, account.options)
+        per_push, rate, buckets = published.requests_per_push, account.rate_per_second, list[SharedBucket]()
+        if rate is not None:
+            buckets.append(SharedBucket(f"{account.id}#own", rate, max(rate, per_push)))
+        for limit in published.each:
+            shared = limit.per == "address"
+            if shared or rate is None:
+                whose = f"{account.kind}@{urlsplit(account.base_url).netloc}" if shared else account.id
+                # A tenth at once, the rest spread evenly: their sum stays below the next whole number of the published limit.
+                burst = max(limit.requests * 0.1, per_push)
+                seconds = limit.seconds if self._loans is None else limit.seconds + LAPSE_SECONDS
+                # Requests are whole: half a one too many is none too many, and keeps a limit of 1 from refilling never.
+                refill = (max(limit.requests - burst, 0.0) + 0.5) / seconds
+                buckets.append(SharedBucket(f"{whose}#{limit.requests}/{limit.seconds:g}", refill, burst))
+        if self._loans is not None:
+            borrowed = [BorrowedTokens(account.id, buckets, per_push, self._loans)] if buckets else ()
+            return RateBudget(self._clock, borrowed, per_push=per_push)
+        own = [(each.name, TokenBucket(each.rate, each.burst)) for each in buckets]
+        shared_too = [self._of_addresses.setdefault(name, each) if "@" in name else each for name, each in own]
+        return RateBudget(self._clock, shared_too, per_push=per_push)
 
     def failing(self, account_id: str) -> str | None:
         """As `Throttle.failing`; None also for an account without pushes."""
@@ -373,7 +360,7 @@ class Throttles:
 
     def show(self, *, max_accounts: int) -> None:
         """Reports breakers that are not closed to the metrics; names at most `max_accounts` accounts."""
-        states = [(each, shown) for each in self._throttles.values() if (shown := each.shown)]
+        states = [(each, shown) for each in self._throttles.values() if (shown := each.breaker.shown)]
         metrics.BREAKERS.replace(dict(Counter((each.account.kind, state) for each, state in states)))
         is_open = sorted((each.account.id, each.failing or _UNKNOWN) for each, state in states if state != _IDLE)
         named: dict[tuple[str, ...], float] = dict.fromkeys(is_open[:max_accounts], 1.0)

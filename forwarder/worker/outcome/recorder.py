@@ -2,8 +2,8 @@
 with a stable id; and writes dead letters.
 
 What was just recorded is published from memory; what a crash or an outage left behind is found in the outbox and published again.
-Only an event whose turn it is goes out from memory: otherwise it might overtake an earlier one of its submission, and so it waits
-for that one in the outbox. A failure's dead letter goes out just before its event.
+From memory goes only an event whose turn it is: none overtakes an earlier one of its submission. A dead letter goes out just
+before its event.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,14 +38,7 @@ from forwarder.reservation.problems import with_absolute_links
 from forwarder.store.submissions.port import DeadLetter, Ended, OutboxEvent, Postponed, StoreUnavailable, Work
 from forwarder.tenancy.sealing import GONE
 from forwarder.topics.codec import CUT, EVENT_ID, PREFIX, encode_result, encode_submission
-from forwarder.topics.port import (
-    MAX_MESSAGE_BYTES,
-    ConsumedMessage,
-    LogUnavailable,
-    Message,
-    Topics,
-    too_large,
-)
+from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, LogUnavailable, Message, Topics, too_large
 from forwarder.worker.cards import CardVault
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.policy import after_fault
@@ -95,7 +88,6 @@ class OutcomeRecorder:
         return await self._batches.submit(push)
 
     async def drain(self) -> None:
-        """Returns once everything enqueued so far was dealt with."""
         await self._batches.drain()
 
     async def _record(self, batch: Sequence[PushContext]) -> Sequence[bool]:
@@ -137,12 +129,8 @@ class OutcomeRecorder:
                 _log_push(log, push, now, recorded=push.work.id in recorded)
             finals = [(push, push.decision) for push in batch if push.work.id in recorded]
             ended = [(push, final) for push, final in finals if isinstance(final, Ended)]
-            carded = [
-                push.work.submission.request_id
-                for push, final in ended
-                if push.work.submission.card and final.status is not Status.IN_DOUBT
-            ]
-            if carded:
+            settled = [push.work.submission for push, final in ended if final.status is not Status.IN_DOUBT]
+            if carded := [submission.request_id for submission in settled if submission.card]:
                 try:
                     await self.cards.keys.destroy(carded)
                 except StoreUnavailable as error:
@@ -174,9 +162,9 @@ def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, re
     ended = push.decision if isinstance(push.decision, Ended) else None
     if recorded and ended is not None and ended.doubles:
         metrics.DOUBLES.labels(account.metric_kind).inc()
-        request_id, made, others = submission.request_id, ended.pms_reservation_id, list(ended.doubles)
+        about = {"request_id": submission.request_id, "account_id": account.id}
         log.error(
-            "reservation.doubled", request_id=request_id, account_id=account.id, pms_reservation_id=made, others=others
+            "reservation.doubled", **about, pms_reservation_id=ended.pms_reservation_id, others=list(ended.doubles)
         )
     usual = recorded and ended is not None and ended.status is Status.CONFIRMED and len(push.attempts) == 1
     if usual and not tells_usual(submission.request_id):
@@ -229,13 +217,9 @@ class OutboxPublisher:
 
     def publish_soon(self, events: Sequence[OutboxEvent]) -> None:
         """Publishes with the next batch. While the log is away only so many are kept in memory; the outbox has them all."""
-        in_turn = [  # the earlier events of its submission are published, each in its turn
-            entry
-            for entry in events
-            if entry.in_turn
-            or (event := entry.event).revision == 1
-            or (event.request_id, event.revision - 1) in self._published
-        ]
+        # Each event is published in its turn: after the one before it, if there is one.
+        before = [(entry, (entry.event.request_id, entry.event.revision - 1)) for entry in events]
+        in_turn = [entry for entry, last in before if entry.in_turn or not last[1] or last in self._published]
         soon = in_turn[: _MAX_IN_MEMORY - self._in_memory]
         self._in_memory += len(soon)
         self._batches.post(*soon)
@@ -288,9 +272,8 @@ class OutboxPublisher:
     async def _keep(self, entry: OutboxEvent, fault: Fault) -> None:
         """It cannot be published: it stays in the outbox, marked, and is tried again after 12 s, 24 s, … up to an hour."""
         faults, event = entry.faults + 1, entry.event
-        _log.error(
-            "result.set_aside", request_id=event.request_id, event_id=event.event_id, faults=faults, error_id=fault.id
-        )
+        about = {"request_id": event.request_id, "event_id": event.event_id}
+        _log.error("result.set_aside", **about, faults=faults, error_id=fault.id)
         until = self.clock.now() + timedelta(seconds=12 * pause_after(faults))
         await self.recorder.keep_event(entry.id, until=until, error_id=fault.id)
 

@@ -59,12 +59,9 @@ from forwarder.worker.push.run import (
 
 _log = structlog.get_logger(__name__)
 
-_UNUSABLE_SECONDS: Final = 60.0  # how long an account whose adapter raised during set-up is not retried
 _UNCONNECTED: Final = {UnknownKind: "unknown_kind", BadOptions: "bad_options"}
 _NO_CARD: Final = {CardGone: "card_gone", CodeGone: "card_code_gone", NotBound: "card_not_bound"}
-_SUSPECT_AFTER: Final = (
-    2  # takeovers: most rows are taken over once at the most, as one of thousands that a worker held
-)
+_SUSPECT_AFTER: Final = 2  # takeovers: most rows are taken over once at the most, as one of thousands
 MAX_DEATHS: Final = 2
 CLEAR_AGAIN_SECONDS: Final = 0.5
 
@@ -265,7 +262,7 @@ class Pusher:
             fault = contained(Where.ADAPTER, error, account_id=account.id, adapter=account.kind)
             told = f"The adapter of kind {account.kind} cannot be set up for this account. {fault}"
             deferred = Deferred("bad_options", told)
-            self._unusable[account.id] = account, self.clock.monotonic() + _UNUSABLE_SECONDS, deferred
+            self._unusable[account.id] = account, self.clock.monotonic() + 60.0, deferred
             return deferred
         connected = self._connected[account.id] = _ConnectedAccount(account, pms, facts, target.text)
         return connected
@@ -345,9 +342,8 @@ class PushPipeline:
                     seconds = self.pusher.seconds_to_wait(push.account, work) if work.possibly_sent else 0.0
                     if seconds > 0.0:
                         now = self.parts.clock.now()
-                        push.decision = Postponed(
-                            work, work.attempts, now, now + timedelta(seconds=seconds), work.evidence
-                        )
+                        due = now + timedelta(seconds=seconds)
+                        push.decision = Postponed(work, work.attempts, now, due, work.evidence)
                         self.outcomes.enqueue(push)
                     elif self.pusher.target(push.account) != work.target:
                         # The target recorded with the row must be the one that a push would use now.

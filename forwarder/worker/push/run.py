@@ -1,9 +1,5 @@
 """One push: its context from the account queue to the recorded outcome, its steps, and its health signal about the PMS.
 
-    ingest → queue → rules → push → decide → record → publish
-
-The queue creates the context when the push starts. Each later step adds what it learned; only the release returns to the queue.
-
 The push follows `next_step` for the row's evidence until there is an outcome or something to wait for. A booking that may exist
 already is never simply created again, but looked up, or sent again under its key. After its deadline, or when cancelled, it is only
 looked up: a booking that is found is confirmed first, and then cancelled like any other. Only with a PMS that supports keys but no
@@ -62,7 +58,7 @@ _MAX_REMEMBERED: Final = 100_000
 
 
 class PushContext(Struct, eq=False):
-    """One row being pushed, for one account. Each step adds what it learned.
+    """One row being pushed, for one account, from its queue on. Each step adds what it learned.
 
     `outcome`: of this push; None until it is over. `attempts`: the last ones, oldest first. `evidence`: of all pushes so far. Both
     are the row's until the push adds to them. `step`: the next one for open pushes; None if the account's PMS is not known.
@@ -331,7 +327,6 @@ class PushRun(Struct, eq=False):
         return too_late()
 
     async def create(self, evidence: Evidence) -> None:
-        """Asks the PMS to make it, unless it is too late for that."""
         push = self.push
         if self.clock.now() >= push.work.deadline_at:
             return self._end(too_late(), evidence)

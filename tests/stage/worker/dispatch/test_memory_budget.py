@@ -18,7 +18,7 @@ def test_small_rows_are_bounded_by_their_number() -> None:
     assert budget.max_rows == 10
     for number in range(1, 11):
         assert budget.add(work(number))
-    assert (len(budget), budget.max_rows) == (10, 10)
+    assert (len(budget.works), budget.max_rows) == (10, 10)
 
 
 def test_of_large_rows_there_are_fewer() -> None:
@@ -34,17 +34,17 @@ def test_what_is_dropped_counts_no_more() -> None:
     budget.add(_large(1, 30))
     budget.add(work(2))
     budget.remove(1)
-    assert (len(budget), budget.max_rows) == (1, 50)
+    assert (len(budget.works), budget.max_rows) == (1, 50)
     budget.remove(2)
     budget.remove(2)
-    assert (len(budget), budget.max_rows) == (0, 50)
+    assert (len(budget.works), budget.max_rows) == (0, 50)
 
 
 def test_a_row_is_held_once() -> None:
     budget = MemoryBudget(rows=50)
     assert budget.add(work(1))
     assert not budget.add(work(1))
-    assert len(budget) == 1
+    assert len(budget.works) == 1
 
 
 def _size_of(row: Work) -> float:

@@ -12,7 +12,7 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Limit, Limits
 from forwarder.process.shares import TokenBucket
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.dispatch.throttle import Budgets, RateBudget, Throttles
+from forwarder.worker.dispatch.throttle import RateBudget, Throttles
 from forwarder.worker.push.run import NOT_ATTEMPTED
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
@@ -43,7 +43,7 @@ class _Time(ManualClock):
 def _sending(limits: Limits, rests: Sequence[float] = ()) -> Iterator[float]:
     """When requests go out of somebody who pushes whenever the budget lets him, but for a rest before every seventh push."""
     clock = _Time()
-    budget = Budgets(clock).of(account(), limits)
+    budget = Throttles(clock, lambda *_: limits).budget(account())
     for number in itertools.count():
         clock.wait(rests[number % len(rests)] if rests and number % 7 == 0 else 0.0)
         while (delay := budget.delay()) > 1e-6:
@@ -152,7 +152,7 @@ async def test_the_longest_wait_of_several_limits_counts() -> None:
 
 
 def test_without_a_limit_nothing_waits() -> None:
-    budget = Budgets(ManualClock()).of(account(), Limits())
+    budget = Throttles(ManualClock()).budget(account())
     for _ in range(1000):
         budget.start()
     assert budget.delay() == 0.0
@@ -160,7 +160,7 @@ def test_without_a_limit_nothing_waits() -> None:
 
 def test_an_accounts_own_rate_stands_in_for_what_its_kind_publishes() -> None:
     published = Limits((Limit(2, 3600.0),), requests_per_push=2)
-    own = Budgets(ManualClock()).of(account(rate_per_second=100.0), published)
+    own = Throttles(ManualClock(), lambda *_: published).budget(account(rate_per_second=100.0))
     for _ in range(50):
         assert own.delay() == 0.0
         own.start()
