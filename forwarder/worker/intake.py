@@ -245,8 +245,8 @@ class Intake:
             by_account: dict[str, list[Work]] = defaultdict(list)
             for work in works:
                 by_account[work.submission.account_id].append(work)
-            for account_id, held in by_account.items():
-                for work_id in self.dispatcher.offer(accounts[account_id], held):
+            for account_id, theirs in by_account.items():
+                for work_id in self.dispatcher.offer(accounts[account_id], theirs):
                     self.lease.note_unpushed(work_id)
             for account_id in {arrival.submission.account_id for arrival in arrivals if not arrival.held}:
                 if account_id in accounts:

@@ -1,8 +1,8 @@
 """The ports and settings of a worker."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from forwarder.pms.port import PmsDirectory
 from forwarder.process.clock import Clock
@@ -42,10 +42,9 @@ class WorkerSettings:
     public_url: str = ""  # links of problems in events begin with it
 
 
-class Lacking(Protocol):
-    """Counts the latest results that the store lacks; empty if it has all. Raises `StoreUnavailable`, `LogUnavailable`."""
-
-    async def __call__(self, looked_at: int = ...) -> Mapping[str, int]: ...
+Lacking = Callable[..., Awaitable[Mapping[str, int]]]
+"""Counts what the store lacks of the last results on the topics, `looked_at` of each partition. Empty if it has all. Raises `StoreUnavailable`,
+`LogUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,10 @@ class Worker:
         """Starts over with a new lease, and nothing in memory."""
         parts = self._parts
         settings, clock = parts.settings, parts.clock
-        withdraw_all = lambda: self._dispatcher.withdraw(lambda _: True)  # noqa: E731 - other workers may have the queued rows
-        self.lease = Lease(parts.recorder, clock, settings.lease_seconds, on_lost=withdraw_all)
+        # Other workers may have taken over all queued rows of a lost lease.
+        self.lease = Lease(
+            parts.recorder, clock, settings.lease_seconds, on_lost=lambda: self._dispatcher.withdraw(lambda _: True)
+        )
         self._store_watch = StoreWatch(self.lease, held=self.holds, lacking=parts.lacking)
         self._outbox = OutboxPublisher(parts)
         cards = CardVault(parts.cards.keys, parts.cards.sealing_keys, parts.cards.wrapper)

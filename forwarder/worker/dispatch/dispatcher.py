@@ -344,16 +344,12 @@ class Dispatcher:
         for queue in self.queues.values():
             queue.stopped = True
         unstarted = self.withdraw(lambda _: True)
-        try:
-            async with asyncio.timeout(grace_seconds):
-                if self.held:
-                    self._emptied = asyncio.get_running_loop().create_future()
-                    await self._emptied
-        except TimeoutError:
-            late = self.held
+        if self.held:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._emptied], timeout=grace_seconds)
+        if late := self.held:
             await cancel_all([task for queue in self.queues.values() for task in queue.tasks])
-            return unstarted, late
-        return unstarted, 0
+        return unstarted, late
 
     def close_if_idle(self, account_id: str) -> None:
         """The store has nothing due for the account: its queue closes, unless it holds rows, and gives up its share of memory."""

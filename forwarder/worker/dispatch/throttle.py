@@ -30,8 +30,6 @@ _log = structlog.get_logger(__name__)
 Published = Callable[[str, Mapping[str, Any]], Limits]
 MAX_FAILURES: Final = 10  # so many failures in a row open a breaker
 _INSTANT: Final = 1e-6  # seconds below the precision of the clocks
-_IDLE: Final = "idle"
-_UNKNOWN: Final = "unknown"
 
 
 class BreakerState(StrEnum):
@@ -75,7 +73,7 @@ class Breaker:
         if self.state is BreakerState.CLOSED:
             return None
         idle = self.state is BreakerState.OPEN and self._clock.monotonic() > self._until + 5.0
-        return _IDLE if idle else BreakerState.OPEN.value
+        return "idle" if idle else "open"
 
     def start(self) -> int:
         """Starts a push, after `delay` returned 0.0. Pass the result to `end`, once, when the push is over."""
@@ -362,7 +360,7 @@ class Throttles:
         """Reports breakers that are not closed to the metrics; names at most `max_accounts` accounts."""
         states = [(each, shown) for each in self._throttles.values() if (shown := each.breaker.shown)]
         metrics.BREAKERS.replace(dict(Counter((each.account.kind, state) for each, state in states)))
-        is_open = sorted((each.account.id, each.failing or _UNKNOWN) for each, state in states if state != _IDLE)
+        is_open = sorted((each.account.id, each.failing or "unknown") for each, state in states if state == "open")
         named: dict[tuple[str, ...], float] = dict.fromkeys(is_open[:max_accounts], 1.0)
         others = len(is_open) - len(named)
-        metrics.OPEN_BREAKERS.replace(named | ({("other", _UNKNOWN): others} if others else {}))
+        metrics.OPEN_BREAKERS.replace(named | ({("other", "unknown"): others} if others else {}))

@@ -194,9 +194,6 @@ def _outcomes(kind: str, status: Status) -> tuple[Counter, Histogram]:
     return metrics.OUTCOMES.labels(kind, status), metrics.OUTCOME_SECONDS.labels(status)
 
 
-# --- the outbox ---
-
-
 @dataclass(eq=False, repr=False)
 class OutboxPublisher:
     """Publishes events and then deletes them from the outbox, many at once."""
@@ -303,9 +300,6 @@ class OutboxPublisher:
                 metrics.DEAD_LETTERS.labels(letter.failure_class or OTHER).inc()
         await self.parts.publisher.publish(self.parts.topics.results, results)
         metrics.RESULTS_PUBLISHED.inc(len(events))
-
-
-# --- dead letters ---
 
 
 class Forged(ValueError):

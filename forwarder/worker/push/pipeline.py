@@ -209,12 +209,23 @@ class Pusher:
     async def prepare(self, push: PushContext) -> PushRun | None:
         """The prepared push; None if its outcome is decided before anything is sent."""
         account, work, traits = push.account, push.work, traits_of(push.account.kind)
-        submission, card = work.submission, None
+        submission = work.submission
+        card: CardDetails | Deferred | None = None
         # Then its card is no longer needed: a submission in doubt is not sent again.
         only_looked_for = submission.card is not None and work.status is Status.IN_DOUBT
         without_card = work.pms_reservation is not None or only_looked_for
         if submission.card is not None and not without_card and traits.sends_card(submission.reservation):
-            card = await self._open_card(account, work)
+            try:
+                card = await self.cards.open(submission, account)
+            except CannotOpen as error:
+                reason = _NO_CARD.get(type(error), CARD_KEY_MISSING)
+                if reason == CARD_KEY_MISSING:
+                    metrics.CARD_KEYS_MISSING.inc()
+                elif isinstance(error, NotBound):
+                    _log.error("card.not_bound", request_id=submission.request_id, account_id=account.id)
+                card = Deferred(reason, str(error))
+            except (StoreUnavailable, TenancyUnavailable) as error:
+                card = Deferred("store_unavailable", str(error))
         connected = self._connect(account)
         if isinstance(connected, Deferred):
             self._defer(push, connected)
@@ -266,20 +277,6 @@ class Pusher:
             return deferred
         connected = self._connected[account.id] = _ConnectedAccount(account, pms, facts, target.text)
         return connected
-
-    async def _open_card(self, account: Account, work: Work) -> CardDetails | Deferred:
-        """The card; or why it cannot be sent."""
-        try:
-            return await self.cards.open(work.submission, account)
-        except CannotOpen as error:
-            reason = _NO_CARD.get(type(error), CARD_KEY_MISSING)
-            if reason == CARD_KEY_MISSING:
-                metrics.CARD_KEYS_MISSING.inc()
-            elif isinstance(error, NotBound):
-                _log.error("card.not_bound", request_id=work.submission.request_id, account_id=account.id)
-            return Deferred(reason, str(error))
-        except (StoreUnavailable, TenancyUnavailable) as error:
-            return Deferred("store_unavailable", str(error))
 
     async def before_sending(self, push: PushContext, target: Target) -> None:
         """The last check of store, lease and cancellation. Makes the intent durable if nothing else could show later that the push

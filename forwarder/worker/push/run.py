@@ -196,8 +196,6 @@ def combined_signal(signals: Sequence[HealthSignal]) -> HealthSignal:
     return next(iter(well or shown), NOT_ATTEMPTED)
 
 
-# --- the steps ---
-
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
 
 

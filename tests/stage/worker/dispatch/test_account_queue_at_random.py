@@ -31,7 +31,7 @@ def _watch(throttle: Throttle, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every probe from now on, by the opening that it follows. Fails where one starts while another of its opening is under way."""
     probes: list[int] = []
     under_way: set[int] = set()
-    start, end, breaker = throttle.start, throttle.end, throttle._breaker  # noqa: SLF001
+    start, end, breaker = throttle.start, throttle.end, throttle.breaker
 
     def watched_start(*, cancelling: bool = False) -> Admission:
         probe = breaker.state is BreakerState.OPEN
