@@ -311,8 +311,7 @@ class Intake:
             step = partial(self.parts.publisher.publish, self.parts.topics.dead_letters, letters)
             await keep_trying(step, name=Where.DEAD_LETTERS, clock=clock, outages=(LogUnavailable,))
 
-        only_place = lambda letter, _: publish([place_only(letter)])  # noqa: E731
-        await by_halves(publish, letters, where=Where.DEAD_LETTERS, set_aside=only_place)
+        await by_halves(publish, letters, where=Where.DEAD_LETTERS, set_aside=lambda one, _: publish([place_only(one)]))
         for failure_class, count in Counter(header(each.headers, FAILURE_CLASS) or OTHER for each in letters).items():
             metrics.DEAD_LETTERS.labels(failure_class).inc(count)
             metrics.TAKEN_IN.labels(failure_class).inc(count)

@@ -43,8 +43,8 @@ class WorkerSettings:
 
 
 Lacking = Callable[..., Awaitable[Mapping[str, int]]]
-"""Counts what the store lacks of the last results on the topics, `looked_at` of each partition. Empty if it has all. Raises `StoreUnavailable`,
-`LogUnavailable`."""
+"""Counts what the store lacks of the last messages on the topics, `looked_at` of each partition. Empty if it lacks none. Raises
+`StoreUnavailable`, `LogUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True)
