@@ -53,9 +53,7 @@ class Breaker:
 
     `jitter` draws evenly from [0, 1). `pause`: seconds for which it last opened."""
 
-    def __init__(
-        self, clock: Clock, max_failures: int = MAX_FAILURES, jitter: Callable[[], float] = random.random
-    ) -> None:
+    def __init__(self, clock: Clock, max_failures: int, jitter: Callable[[], float] = random.random) -> None:
         self._clock, self._max_failures, self._jitter = clock, max_failures, jitter
         self._failures = self._openings = self._pauses = 0
         self._until = self.pause = 0.0
@@ -148,9 +146,7 @@ class RateBudget:
     A push pays in advance, when it starts, for the requests that it usually takes. Further requests are debited when they are
     sent, so that later pushes wait longer. The limit is exact if pushes send what they paid for when they start."""
 
-    def __init__(
-        self, clock: Clock, buckets: Sequence[TokenBucket | BorrowedTokens] = (), *, per_push: int = 1
-    ) -> None:
+    def __init__(self, clock: Clock, buckets: Sequence[TokenBucket | BorrowedTokens], *, per_push: int = 1) -> None:
         self._clock, self._buckets, self._per_push = clock, tuple(buckets), per_push
         self._paid = self.in_flight = 0
 

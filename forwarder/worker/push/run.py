@@ -199,17 +199,15 @@ def combined_signal(signals: Sequence[HealthSignal]) -> HealthSignal:
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
 
 
-async def ask(
-    push: PushContext, clock: Clock, action: str, asking: Awaitable[R], after_a_bug: Callable[[str, str], R]
-) -> R:
+async def ask(push: PushContext, clock: Clock, action: str, asking: Awaitable[R], on_bug: Callable[[str, str], R]) -> R:
     """The PMS's outcome of `asking`, noted as an attempt of `push`. An exception of the adapter is contained to this row: returns
-    `after_a_bug(reason, detail)`. Raises `LeaseLost` if the lease expired before all requests were sent."""
+    `on_bug(reason, detail)`. Raises `LeaseLost` if the lease expired before all requests were sent."""
     began = clock.now(), clock.monotonic()
     try:
-        outcome = sound(await asking, after_a_bug)
+        outcome = sound(await asking, on_bug)
     except FAULTS as error:  # as said
         fault = contained(Where.ADAPTER, error, action=action, request_id=push.work.submission.request_id)
-        outcome = after_a_bug("adapter_failed", str(fault))
+        outcome = on_bug("adapter_failed", str(fault))
     note_attempt(push, clock, action, began, outcome)
     if is_lease_lost(outcome):
         raise LeaseLost
@@ -293,7 +291,11 @@ class PushRun(Struct, eq=False):
                 case Refuse(problem):
                     return self._end(Rejected(problem), evidence.settled(iso(self.clock.now())))
                 case NotMade():
-                    return self._end(self._not_made(), evidence.settled(iso(self.clock.now())))
+                    not_made = self.instead or too_late()
+                    if self.instead is None and work.status is Status.IN_DOUBT:
+                        not_made = Deferred("not_made", "The PMS had not made it, and it is not sent again.")
+                    outcome = not_made if work.cancellation is None else Cancelled()
+                    return self._end(outcome, evidence.settled(iso(self.clock.now())))
                 case LookUp() | Park(look=LookUp()) if not looked:
                     looked, known = True, evidence.pms_id
                     await self.before_sending(push, self.facts.target)
@@ -313,16 +315,6 @@ class PushRun(Struct, eq=False):
     def _next_step(self, evidence: Evidence, waited: float) -> NextStep:
         forbidden = self.instead is not None
         return step_of(self.push.work, evidence, self.facts, self.clock.now(), waited, forbidden=forbidden)
-
-    def _not_made(self) -> Outcome | Cancelled:
-        """The outcome if it was surely not made and will not be created."""
-        if self.push.work.cancellation is not None:
-            return Cancelled()
-        if self.instead is not None:
-            return self.instead
-        if self.push.work.status is Status.IN_DOUBT:
-            return Deferred("not_made", "The PMS had not made it, and it is not sent again.")
-        return too_late()
 
     async def create(self, evidence: Evidence) -> None:
         push = self.push
