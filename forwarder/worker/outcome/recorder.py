@@ -162,9 +162,9 @@ def _log_push(log: FilteringBoundLogger, push: PushContext, now: datetime, *, re
     ended = push.decision if isinstance(push.decision, Ended) else None
     if recorded and ended is not None and ended.doubles:
         metrics.DOUBLES.labels(account.metric_kind).inc()
-        about = {"request_id": submission.request_id, "account_id": account.id}
+        request_id, made, others = submission.request_id, ended.pms_reservation_id, list(ended.doubles)
         log.error(
-            "reservation.doubled", **about, pms_reservation_id=ended.pms_reservation_id, others=list(ended.doubles)
+            "reservation.doubled", request_id=request_id, account_id=account.id, pms_reservation_id=made, others=others
         )
     usual = recorded and ended is not None and ended.status is Status.CONFIRMED and len(push.attempts) == 1
     if usual and not tells_usual(submission.request_id):
@@ -269,8 +269,9 @@ class OutboxPublisher:
     async def _keep(self, entry: OutboxEvent, fault: Fault) -> None:
         """It cannot be published: it stays in the outbox, marked, and is tried again after 12 s, 24 s, … up to an hour."""
         faults, event = entry.faults + 1, entry.event
-        about = {"request_id": event.request_id, "event_id": event.event_id}
-        _log.error("result.set_aside", **about, faults=faults, error_id=fault.id)
+        _log.error(
+            "result.set_aside", request_id=event.request_id, event_id=event.event_id, faults=faults, error_id=fault.id
+        )
         until = self.clock.now() + timedelta(seconds=12 * pause_after(faults))
         await self.recorder.keep_event(entry.id, until=until, error_id=fault.id)
 
