@@ -64,26 +64,18 @@ def _described(adapter: AdapterKind) -> Mapping[str, Any]:
     }
 
 
-def try_out(
-    kind: str, base_url: str | None, options: Mapping[str, Any], fields: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """The requests for a sample reservation, changed by `fields`, without sending them. The base URL is the mapping's by default.
+def try_out(kind: str, base_url: str | None, options: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The requests for a sample reservation, changed by `given`, without sending them. The base URL is the mapping's by default.
     Raises `UnknownKind` and `BadOptions`."""
     mapping = mapping_of(kind, options)
     address = base_url or (None if mapping is None else mapping.base_url) or "https://pms.example"
     connection = AccountConnection("", kind, address, "", options=options)
     card = CardDetails.model_validate(_SAMPLE_CARD)
-    sample = booking_of(traits_of(kind), _SAMPLE_REFERENCE, {**_SAMPLE, **fields}, card)
+    sample = booking_of(traits_of(kind), _SAMPLE_REFERENCE, {**_SAMPLE, **given}, card)
     rehearsal, tried = asyncio.run(trial_run(connection, sample, SystemClock()))
-    origin = urlsplit(address)
+    site = f"{urlsplit(address).scheme}://{urlsplit(address).netloc}"
     requests = [
-        {
-            "step": step,
-            "method": shown.method,
-            "url": f"{origin.scheme}://{origin.netloc}{shown.path}",
-            "headers": headers,
-            "body": shown.body,
-        }
+        {"step": step, "method": shown.method, "url": site + shown.path, "headers": headers, "body": shown.body}
         for step, shown, headers in tried
     ]
     refused = rehearsal.outcome.problem.detail if isinstance(rehearsal.outcome, Rejected) else None

@@ -119,7 +119,7 @@ def backlog_numbers(work: Backlog, max_accounts: int) -> Mapping[SnapshotGauge, 
     own = {each.account_id for each in sorted(work.accounts, key=urgency, reverse=True)[:max_accounts]}
     named = [(each.account_id if each.account_id in own else "other", each.state, each.work) for each in work.accounts]
     pushed = [((name, state.value), each) for name, state, each in named]
-    doubtful = [((name,), each) for name, state, each in named if state is not AccountState.TEST]
+    doubted = [((name,), each) for name, state, each in named if state is not AccountState.TEST]
     states = [*((state, 0.0) for state in AccountState), *((state, 1.0) for _, state, _ in named)]
     most = sorted(work.endpoints, key=lambda each: each.pending, reverse=True)
     endpoints = [((each.endpoint_id if place < max_accounts else "other",), each) for place, each in enumerate(most)]
@@ -128,10 +128,8 @@ def backlog_numbers(work: Backlog, max_accounts: int) -> Mapping[SnapshotGauge, 
         metrics.OLDEST_PENDING_SECONDS: _folded(max, ((name, age(each.oldest_pending_at)) for name, each in pushed)),
         metrics.DUE: _folded(add, ((labels, each.due) for labels, each in pushed)),
         metrics.OLDEST_DUE_SECONDS: _folded(max, ((labels, age(each.oldest_due_at)) for labels, each in pushed)),
-        metrics.IN_DOUBT: _folded(add, ((labels, each.in_doubt) for labels, each in doubtful)),
-        metrics.OLDEST_IN_DOUBT_SECONDS: _folded(
-            max, ((name, age(each.oldest_in_doubt_at)) for name, each in doubtful)
-        ),
+        metrics.IN_DOUBT: _folded(add, ((labels, each.in_doubt) for labels, each in doubted)),
+        metrics.OLDEST_IN_DOUBT_SECONDS: _folded(max, ((name, age(each.oldest_in_doubt_at)) for name, each in doubted)),
         metrics.OPEN_DEAD_LETTERS: {(name,): count for name, count in work.failed_by_class.items()},
         metrics.SET_ASIDE: {(each.failure_class,): each.messages for each in work.set_aside},
         metrics.KEYS_ENDING: {(): work.keys_ending},
@@ -203,11 +201,10 @@ class RetentionSweeper:
         endpoints = await self._store.endpoints_with_deliveries()
         owners = await self._policies.endpoint_workspaces()
         for endpoint_id in endpoints:
-            owner = owners.get(endpoint_id)
-            given = None if owner is None else days.get(owner)
-            kept = timedelta(days=MAX_DELIVERY_DAYS if given is None else given)
-            if owner is None:
-                kept = timedelta(hours=1)  # the endpoint was removed, and no API shows its deliveries
+            kept, owner = timedelta(hours=1), owners.get(endpoint_id)
+            if owner is not None:  # else the endpoint was removed, and no API shows its deliveries
+                given = days.get(owner)
+                kept = timedelta(days=MAX_DELIVERY_DAYS if given is None else given)
             after: int | None = 0
             count, before = 0, self._clock.now() - kept
             while after is not None:

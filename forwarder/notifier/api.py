@@ -15,7 +15,15 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.messages import NO_STORE, Response, Routes, client_address, header_map, place_of, problem_response
+from forwarder.http.messages import (
+    NO_STORE,
+    Response,
+    Routes,
+    client_address,
+    header_map,
+    place_of,
+    problem_response,
+)
 from forwarder.http.parameters import FIRST, LARGEST_ID, PAGE_PARAMETERS, positive, refuse_unknown, write_list
 from forwarder.notifier import api_requests
 from forwarder.notifier.api_requests import PageQuery
@@ -40,8 +48,6 @@ class NoDelivery(LookupError):
     """The webhook is there, and has no such delivery."""
 
 
-_OVERLOADED: Final = catalogue.OVERLOADED.problem("Nothing was changed. Send the same request again in a moment.")
-LIVE_KEY_NEEDED: Final = catalogue.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
 _OfEndpoint = NotKnown | NoDelivery | EndpointDisabled | port.TooManyEndpoints | BadTarget | BadHeaders | HeadersNeeded
 Refusal = _OfEndpoint | port.UnknownAccount | TenancyUnavailable | StoreUnavailable
 """The exceptions of an action, the same for another workspace's webhook as for one that does not exist."""
@@ -68,27 +74,26 @@ class WebhookApi:
         delivery = deliveries + "/{delivery_id}"
         return [
             self._route(every, "add", self.add, "POST"),
-            self._route(every, "list", self.page, parameters=PAGE_PARAMETERS),
+            self._route(every, "list", self.page, query=PAGE_PARAMETERS),
             self._route(one, "show", self.show),
             self._route(one, "change", self.change, "PATCH"),
             self._route(one, "remove", self.remove, "DELETE"),
             self._route(one + "/test", "test", self.test, "POST"),
             self._route(one + "/rotate", "rotate", self.rotate, "POST"),
-            self._route(deliveries, "deliveries", self.deliveries, parameters=PAGE_PARAMETERS | {"status"}),
+            self._route(deliveries, "deliveries", self.deliveries, query=PAGE_PARAMETERS | {"status"}),
             self._route(delivery, "delivery", self.delivery),
             self._route(delivery + "/resend", "resend", self.resend, "POST"),
         ]
 
-    def _route(
-        self, path: str, name: str, action: Action, method: str = "GET", parameters: Collection[str] = ()
-    ) -> Route:
+    def _route(self, path: str, name: str, action: Action, method: str = "GET", query: Collection[str] = ()) -> Route:
         async def endpoint(request: Request) -> Response:
             address, allowance = client_address(request.scope), None
             key: ApiKey | Problem
             try:
                 key = await self.access.workspace_key(header_map(request.scope), address)
                 if isinstance(key, ApiKey):
-                    key = LIVE_KEY_NEEDED if key.test else forbidden(key, "webhooks", address) or key
+                    needed = catalogue.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
+                    key = needed if key.test else forbidden(key, "webhooks", address) or key
             except TenancyUnavailable as error:
                 key = _problem_of(error)
             result: Response | Problem
@@ -97,13 +102,15 @@ class WebhookApi:
             else:
                 allowance = self.limits.take(key.id, key.limit, 1, (key.workspace_id, key.shared_limit))
                 if (place := place_of(request.scope)) is not None and not place.claim(key.workspace_id):
-                    result = _OVERLOADED
+                    result = catalogue.OVERLOADED.problem(
+                        "Nothing was changed. Send the same request again in a moment."
+                    )
                 elif allowance is not None and not allowance.admitted:
                     result = rate_limited(allowance)
                 else:
                     try:
                         with acting_as(Actor("key", key.id, address)):
-                            unknown = refuse_unknown(request.scope, parameters)
+                            unknown = refuse_unknown(request.scope, query)
                             result = unknown or await action(key.workspace_id, request)
                     except get_args(Refusal) as error:
                         result = _problem_of(error)

@@ -4,7 +4,6 @@ The models' docstrings and descriptions are published in the OpenAPI document.""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated, Final, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -17,7 +16,7 @@ from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS, WebhookTerms
 from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.card_numbers import find
-from forwarder.reservation.checks.faults import MAX_FAULTS, MalformedJson
+from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_object
 from forwarder.reservation.problems import Fault, Problem, summary_of
 from forwarder.reservation.record import MAX_ID, RESULT_TYPES
@@ -25,14 +24,12 @@ from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.webhooks.port import MAX_HEADERS
 
-_NOTHING_CHANGED: Final = "Nothing was changed"
 _UNREAD: Final = {
     BodyFault.TOO_LARGE: catalogue.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes."),
-    BodyFault.TIMED_OUT: catalogue.BODY_TIMED_OUT.problem(f"{_NOTHING_CHANGED}."),
-    BodyFault.NO_ROOM: catalogue.OVERLOADED.problem(f"{_NOTHING_CHANGED}. Send the same request again in a moment."),
+    BodyFault.TIMED_OUT: catalogue.BODY_TIMED_OUT.problem("Nothing was changed."),
+    BodyFault.NO_ROOM: catalogue.OVERLOADED.problem("Nothing was changed. Send the same request again in a moment."),
 }
 MAX_URL: Final = 2000
-_TERMS: Final = {"integration_account_ids": "account_ids", "asymmetric_signature": "asymmetric"}
 
 _Url = Annotated[
     str,
@@ -50,6 +47,12 @@ def _without_card(text: str) -> str:
     return text
 
 
+def _known_type(name: str) -> str:
+    if name not in RESULT_TYPES:
+        raise PydanticCustomError("invalid_value", f"must be one of {', '.join(RESULT_TYPES)}")
+    return name
+
+
 _Description = Annotated[
     str, Field(max_length=500, pattern=NO_NUL, description="For people."), AfterValidator(_without_card)
 ]
@@ -60,12 +63,9 @@ class RequestBody(BaseModel):
 
     model_config = ConfigDict(alias_generator=to_camel, frozen=True, strict=True, extra="forbid")
 
-    def faults(self) -> list[Fault]:
-        return []
-
 
 _Id = Annotated[str, Field(min_length=1, max_length=MAX_ID, pattern=NO_NUL)]
-_Type = Annotated[str, Field(json_schema_extra={"enum": list(RESULT_TYPES)})]
+_Type = Annotated[str, Field(json_schema_extra={"enum": list(RESULT_TYPES)}), AfterValidator(_known_type)]
 _Headers = Annotated[
     dict[str, str],
     Field(
@@ -93,15 +93,11 @@ class _Selection(RequestBody):
     )
 
     def terms(self) -> WebhookTerms:
-        given = {_TERMS.get(name, name): getattr(self, name) for name in self.model_fields_set - {"enabled"}}
+        renamed = {"integration_account_ids": "account_ids", "asymmetric_signature": "asymmetric"}
+        given = {renamed.get(name, name): getattr(self, name) for name in self.model_fields_set - {"enabled"}}
         if given.get("property_ids"):
             given["property_ids"] = [str(each) for each in given["property_ids"]]
         return cast("WebhookTerms", given)
-
-    def faults(self) -> list[Fault]:
-        detail = f"must be one of {', '.join(RESULT_TYPES)}"
-        wrong = (index for index, each in enumerate(self.types or ()) if each not in RESULT_TYPES)
-        return [Fault(f"/types/{index}", "invalid_value", detail) for index in islice(wrong, MAX_FAULTS)]
 
 
 class NewWebhook(_Selection):
@@ -164,8 +160,7 @@ async def read_request_body(request: Request, model: type[Body], *, optional: bo
         body = read_object(model, content)
     except MalformedJson as error:
         return catalogue.MALFORMED_JSON.problem(f"The body is not one JSON document: {error}.")
-    faults = body if isinstance(body, list) else body.faults()
-    return invalid(faults) if isinstance(body, list) or faults else body
+    return invalid(body) if isinstance(body, list) else body
 
 
 def invalid(faults: Sequence[Fault]) -> Problem:

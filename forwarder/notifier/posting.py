@@ -234,12 +234,9 @@ class Poster:
         try:
             delivery = with_adjusted_start(delivery, now=started, failing_seconds=failing_seconds)
             body, traced = delivery.body.encode(), () if delivery.trace is None else trace_headers(delivery.trace)
+            event_id, timestamp, both = delivery.event_id, int(started.timestamp()), endpoint.asymmetric
             signed = signed_headers(
-                opened.secrets,
-                message_id=delivery.event_id,
-                timestamp=int(started.timestamp()),
-                body=body,
-                asymmetric=endpoint.asymmetric,
+                opened.secrets, message_id=event_id, timestamp=timestamp, body=body, asymmetric=both
             )
             headers = {**opened.headers, **_HEADERS, **signed, **dict(traced)}
             result = await self._parts.sender.post(endpoint.url, headers, body)

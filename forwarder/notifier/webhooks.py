@@ -116,9 +116,8 @@ class Webhooks:
                 raise UnknownType(f"There is no event of type {kind!r}. There are: {', '.join(RESULT_TYPES)}.")
         if headers is not None:
             require_headers(headers)
-            sealed = (
-                self.sealer.seal_text(to_json(headers).decode(), of_webhook_headers(was.id, url)) if headers else None
-            )
+            text, place = to_json(headers).decode(), of_webhook_headers(was.id, url)
+            sealed = self.sealer.seal_text(text, place) if headers else None
             changes |= {"headers": sealed, "header_names": tuple(headers) or None}
         return replace(was, **changes)
 

@@ -4,7 +4,7 @@ docs/operations/assumptions.md is generated from this list.
 
 A session's own settings (isolation level, `synchronous_commit`, time zone) are set on each connection instead."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, cast
 
@@ -55,8 +55,8 @@ _MAX_BYTES: Final = (
     "larger results stay unpublished"
 )
 # Each: its name, severity and where it is read; what is wrong where it does not hold; why it must hold; the remedy.
-ASSUMPTIONS: Final[Sequence[Assumption]] = [
-    *_assumptions(f"""
+ASSUMPTIONS: Final = tuple(
+    _assumptions(f"""
     replicas in sync | failed | topic description
         {{state.in_sync}} of {{state.replicas}} replicas are in sync
         With too few replicas in sync nothing is accepted, and one more failure may lose what was.
@@ -110,7 +110,7 @@ ASSUMPTIONS: Final[Sequence[Assumption]] = [
         An asynchronous standby lacks the last commits when it is promoted.
         name one in synchronous_standby_names, or accept that a failover is followed by `forwarder recover`
 """)
-]
+)
 
 
 def broken_assumptions(facts: Facts) -> Iterator[Assumption]:

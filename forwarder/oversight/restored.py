@@ -2,6 +2,7 @@
 again what was pushed since, and would never push what was accepted since."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -76,12 +77,9 @@ class RecoveryCheck:
         """The submissions in these messages that workers would ingest, by partition and offset."""
         found = {}
         for each in messages:
-            if codec.is_cancellation(each.message) or not self.signer.verifies(each.message):
-                continue
-            try:
-                found[each.partition, each.offset] = codec.decode_submission(each.message)
-            except codec.Undecodable:
-                continue
+            if not codec.is_cancellation(each.message) and self.signer.verifies(each.message):
+                with suppress(codec.Undecodable):
+                    found[each.partition, each.offset] = codec.decode_submission(each.message)
         return found
 
     def replays(self, messages: Sequence[ConsumedMessage]) -> Mapping[str, tuple[ConsumedMessage, int]]:
@@ -95,12 +93,10 @@ class RecoveryCheck:
 
     def cancellation(self, consumed: ConsumedMessage) -> CancellationRequest | None:
         """The cancellation that this message requests; None if it is no valid cancellation request."""
-        if not codec.is_cancellation(consumed.message) or not self.signer.verifies(consumed.message):
-            return None
-        try:
-            return codec.decode_cancellation(consumed.message)
-        except codec.Undecodable:
-            return None
+        if codec.is_cancellation(consumed.message) and self.signer.verifies(consumed.message):
+            with suppress(codec.Undecodable):
+                return codec.decode_cancellation(consumed.message)
+        return None
 
     async def unknown(self, submissions: Mapping[tuple[int, int], Submission]) -> Mapping[tuple[int, int], Submission]:
         known = await self.known({each.request_id for each in submissions.values()}) if submissions else ()

@@ -7,12 +7,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 def is_local(host: str) -> bool:
     """Whether `host` is a socket of this machine or a loopback address. Resolves no name: its meaning may change."""
-    if host == "localhost" or host.startswith("/"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = read_address(host)
+    return host == "localhost" or host.startswith("/") or (address is not None and address.is_loopback)
 
 
 @lru_cache(maxsize=4096)

@@ -4,22 +4,20 @@ know nothing of each other, nor of the writes: each of their transactions ends b
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 Write = Callable[[Any, Mapping[str, Any]], Awaitable[None]]
 """Writes on the connection of a transaction, before its commit; gets the facts that the change reported."""
 
 
+@dataclass(eq=False, slots=True)
 class Enlisted:
-    """A write to enlist. `written` once the transaction that it took part in has committed: it takes part in no other."""
+    """A `write` to enlist, called last in a transaction. `written` once that has committed: it takes part in no other."""
 
-    def __init__(self, write: Write) -> None:
-        self._write, self.written = write, False
-        self.facts: dict[str, Any] = {}
-
-    async def write(self, connection: Any) -> None:
-        """Called last in the transaction of `connection`."""
-        await self._write(connection, self.facts)
+    write: Write
+    facts: dict[str, Any] = field(default_factory=dict)
+    written: bool = False
 
 
 _enlisted: ContextVar[Enlisted | None] = ContextVar("enlisted", default=None)

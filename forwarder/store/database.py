@@ -59,7 +59,7 @@ class Database:
         async with self._begun(self._engine) as connection:
             yield connection
             if enlisted is not None:
-                await enlisted.write(connection)
+                await enlisted.write(connection, enlisted.facts)
         if enlisted is not None:
             enlisted.written = True
 

@@ -139,6 +139,9 @@ def decode_with_text(message: Message) -> tuple[Submission, bytes]:
         for each in (reservation["propertyId"], "" if room_id is None else room_id):
             if not (len(each) <= MAX_ID if type(each) is str else type(each) is int and abs(each) < 2**63):
                 raise ValueError("not an identifier, or too long for the indexes of the store")  # noqa: TRY301
+        transaction, same, stay = (each or None for each in (body.transaction_key, body.same_key, body.stay_key))
+        window = body.duplicate_window_seconds
+        natural = NaturalKey(body.natural_key, transaction, window, body.keyed, same, stay)
         submission = Submission(
             request_id=body.request_id,
             workspace_id=body.workspace_id,
@@ -150,7 +153,7 @@ def decode_with_text(message: Message) -> tuple[Submission, bytes]:
             card=None if body.card is None else SealedCard(body.card.key_id, body.card.sealed),
             trace=trace_of(message.headers),
             deadline_seconds=body.deadline_seconds or None,
-            natural=body.natural,
+            natural=natural if body.natural_key else None,
             api_key_id=body.api_key_id or None,
         )
         if not can_compose(reservation):
@@ -198,13 +201,6 @@ class _SubmissionEnvelope(Struct, frozen=True, rename="camel"):
     api_key_id: Id = ""
     same_key: Id = ""
     stay_key: Id = ""
-
-    @property
-    def natural(self) -> NaturalKey | None:
-        if not self.natural_key:
-            return None
-        same, stay, transaction = self.same_key or None, self.stay_key or None, self.transaction_key or None
-        return NaturalKey(self.natural_key, transaction, self.duplicate_window_seconds, self.keyed, same, stay)
 
 
 _ENVELOPE: Final = Decoder(_SubmissionEnvelope)

@@ -274,9 +274,6 @@ class Log(Protocol):
     def admin(self) -> AbstractAsyncContextManager[TopicAdmin]: ...
 
 
-_MAX_EMPTY_READS = 60  # in a row, of half a second each
-
-
 async def read_to_end(
     log: Log, topic: str, *, since: datetime | None = None
 ) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
@@ -324,7 +321,7 @@ async def _until(
     while left:
         batch = await tail.receive(max_messages=500, wait_seconds=0.5)
         empty_reads = 0 if batch else empty_reads + 1
-        if empty_reads == _MAX_EMPTY_READS:
+        if empty_reads == 60:  # noqa: PLR2004 - half a minute
             raise LogUnavailable(f"{topic}: the last messages of {len(left)} of its partitions did not come")
         reached = {each.partition: each.offset + 1 for each in batch}
         if not batch:

@@ -110,11 +110,24 @@ class Resolver:
             return await asyncio.shield(self._pending[host])
 
     async def _find(self, host: str, port: int) -> Sequence[str]:
-        threads = self._threads[host in self._known]
+        threads, found = self._threads[host in self._known], Future[Sequence[str]]()
+
+        def look_up() -> None:
+            try:
+                entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                found.set_result(list(dict.fromkeys(str(entry[4][0]) for entry in entries)))
+            except OSError as error:
+                found.set_exception(error)
+            except ValueError:  # a label is too long, or empty; a character that no name has
+                found.set_exception(OSError("not a host name"))
+
         async with asyncio.timeout(_LIMIT_SECONDS):
             await threads.acquire()
         try:
-            result = await _in_a_thread(host, port)
+            found.set_running_or_notify_cancel()  # else the thread's result might come to one that was cancelled
+            # A daemon, unlike an executor's thread: a look-up that hangs does not keep the process from exiting.
+            threading.Thread(target=look_up, name="resolve", daemon=True).start()
+            result = await asyncio.wrap_future(found)
         finally:
             threads.release()
             self._known.pop(host, None)
@@ -122,24 +135,6 @@ class Resolver:
         if len(self._known) > 10_000:  # noqa: PLR2004 - bounds the memory
             del self._known[next(iter(self._known))]
         return result
-
-
-async def _in_a_thread(host: str, port: int) -> Sequence[str]:
-    """Resolves in a daemon thread, unlike an executor's: a look-up that hangs does not keep the process from exiting."""
-    found: Future[Sequence[str]] = Future()
-
-    def look_up() -> None:
-        try:
-            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found.set_result(list(dict.fromkeys(str(entry[4][0]) for entry in entries)))
-        except OSError as error:
-            found.set_exception(error)
-        except ValueError:  # a label is too long, or empty; a character that no name has
-            found.set_exception(OSError("not a host name"))
-
-    found.set_running_or_notify_cancel()  # else the thread's result might come to one that was cancelled
-    threading.Thread(target=look_up, name="resolve", daemon=True).start()
-    return await asyncio.wrap_future(found)
 
 
 class ResolvedTargets:
@@ -176,16 +171,14 @@ class ResolvedTargets:
 def _parsed(url: str) -> SplitResult:
     if len(url) > MAX_URL:
         raise BadTarget("too_long", f"An address has at most {MAX_URL} characters.")
-    wrong = BadTarget(
-        "not_a_url", "The address must be an absolute URL, such as https://host/path, in printable ASCII."
-    )
+    bad = BadTarget("not_a_url", "The address must be an absolute URL, such as https://host/path, in printable ASCII.")
     try:
         parts = urlsplit(url)
         usable = parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0 and not parts.fragment
     except ValueError:
-        raise wrong from None
+        raise bad from None
     if not usable or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
-        raise wrong
+        raise bad
     if parts.username is not None or parts.password is not None:
         raise BadTarget("credentials_in_url", "The address must hold no user name or password: deliveries are signed.")
     return parts

@@ -8,7 +8,7 @@ With a proxy, which resolves the names itself, only addresses that are written a
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -25,8 +25,6 @@ from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult, Se
 
 _MAX_READ: Final = 1024
 _MAX_EXCERPT: Final = 200
-_FAILURES = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.ProxyError, OSError)
-_FAILED: Final = 400
 
 
 class _AddressRefused(httpcore.ConnectError):
@@ -35,6 +33,20 @@ class _AddressRefused(httpcore.ConnectError):
 
 class _HostUnknown(httpcore.ConnectError):
     """The host name does not resolve."""
+
+
+# Each failure's class is that of the first of these that it is; the braces are for the error's own words.
+_FAILURES: Final[Sequence[tuple[type[Exception], str, str]]] = (
+    (_AddressRefused, "address_refused", "{}"),
+    (_HostUnknown, "host_unknown", "{}"),
+    (httpcore.ConnectTimeout, "connect_timed_out", "The connection was not accepted in time."),
+    (httpcore.ConnectError, "connect_failed", "{}"),
+    (httpcore.ProxyError, "connect_failed", "The proxy refused: {}"),
+    (httpcore.TimeoutException, "timed_out", "No complete response in time."),
+    (httpcore.ProtocolError, "not_http", "{}"),
+    (httpcore.NetworkError, "connection_lost", "{}"),
+    (OSError, "connection_lost", "{}"),
+)
 
 
 class HttpSender:
@@ -83,7 +95,7 @@ class HttpSender:
                 return await self._exchange(url, headers, body)
         except TimeoutError:
             return NoResponse("timed_out", f"No complete response within {self._seconds:g} s.")
-        except _FAILURES as error:
+        except tuple(kind for kind, _, _ in _FAILURES) as error:
             return _no_response(error)
         except (httpcore.UnsupportedProtocol, KeyError, ValueError):
             return NoResponse("address_invalid", "Not an address that HTTP can be spoken to.")
@@ -150,25 +162,10 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
 def _no_response(error: Exception) -> NoResponse:
     """The class of a failure, from httpcore's error and its causes. The detail quotes no path of a URL."""
     detail = mask(str(error))[:_MAX_EXCERPT]
-    match error:
-        case _AddressRefused():
-            return NoResponse("address_refused", detail)
-        case _HostUnknown():
-            return NoResponse("host_unknown", detail)
-        case httpcore.ConnectError() if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
-            return NoResponse("tls_failed", detail)
-        case httpcore.ConnectTimeout():
-            return NoResponse("connect_timed_out", "The connection was not accepted in time.")
-        case httpcore.ConnectError():
-            return NoResponse("connect_failed", detail)
-        case httpcore.ProxyError():
-            return NoResponse("connect_failed", f"The proxy refused: {detail}")
-        case httpcore.TimeoutException():
-            return NoResponse("timed_out", "No complete response in time.")
-        case httpcore.ProtocolError():
-            return NoResponse("not_http", detail)
-        case _:
-            return NoResponse("connection_lost", detail)
+    if isinstance(error, httpcore.ConnectError) and any(isinstance(each, ssl.SSLError) for each in _causes(error)):
+        return NoResponse("tls_failed", detail)
+    failure, says = next((failure, says) for kind, failure, says in _FAILURES if isinstance(error, kind))
+    return NoResponse(failure, says.format(detail))
 
 
 def _causes(error: BaseException | None) -> Iterable[BaseException]:
@@ -194,7 +191,7 @@ class TracedSender:
                 span.fail(result.failure)
                 return result
             span.note({"http.response.status_code": result.status})
-            if result.status >= _FAILED:
+            if result.status >= 400:  # noqa: PLR2004
                 span.fail(str(result.status))
             return result
 

@@ -157,7 +157,7 @@ async def transaction(engine: AsyncEngine, *, writes: bool, enlists: bool = True
         async with asyncio.timeout(15), engine.begin() as connection:
             yield connection
             if enlisted is not None:
-                await enlisted.write(connection)
+                await enlisted.write(connection, enlisted.facts)
     except (PoolExhausted, OSError) as error:  # OSError is also every TimeoutError and ConnectionError
         raise TenancyUnavailable(_described(error)) from error
     except DBAPIError as error:

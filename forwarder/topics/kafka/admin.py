@@ -17,7 +17,6 @@ from forwarder.topics.port import Lag, TopicState, moment_of
 
 _REPLICAS = 3
 _POLL_SECONDS = 0.05
-_FOR_EVER = -1
 _DAY, _MILLISECOND = timedelta(days=1), timedelta(milliseconds=1)
 
 
@@ -118,9 +117,9 @@ class KafkaAdmin:
 
     async def retention(self, topic: str) -> timedelta | None:
         settings = await self.settings(topic)
-        kept = int(settings.get("retention.ms") or _FOR_EVER)
+        kept = int(settings.get("retention.ms") or -1)  # for ever
         deletes = "delete" in (settings.get("cleanup.policy") or "delete")
-        return timedelta(milliseconds=kept) if deletes and kept != _FOR_EVER else None
+        return timedelta(milliseconds=kept) if deletes and kept != -1 else None
 
     async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
         async with self._reaching(f"read the offsets of {group}"):

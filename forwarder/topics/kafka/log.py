@@ -104,14 +104,9 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
     called with no partitions, others take over, and it joins again with its next `receive`."""
 
     def __init__(
-        self,
-        topic: str,
-        group: str,
-        connection: KafkaConnection,
-        on_partitions: PartitionsChanged,
-        on_gap: GapFound | None,
+        self, topic: str, group: str, kafka: KafkaConnection, on_partitions: PartitionsChanged, on_gap: GapFound | None
     ) -> None:
-        super().__init__(topic, connection)
+        super().__init__(topic, kafka)
         self._group, self._on_partitions, self._on_gap = group, on_partitions, on_gap
         self._rebalancing_seconds = 0.0
         self._uncommitted: dict[TopicPartition, int] = {}
