@@ -78,10 +78,9 @@ class TopicRemains:
 
     def in_words(self) -> str:
         letters = f" {self.letters} dead letters about this guest are on it." if self.letters else ""
-        kept = "without end, as its retention is set"
-        if self.gone_by is not None:
-            gone_by = iso(self.gone_by)
-            kept = f"{self.retention_days:g} days for each message, so its present messages are gone by {gone_by}"
+        if self.gone_by is None:
+            return f"{self.topic}: without end, as its retention is set.{letters}"
+        kept = f"{self.retention_days:g} days for each message, so its present messages are gone by {iso(self.gone_by)}"
         return f"{self.topic}: {kept}.{letters}"
 
 
@@ -122,9 +121,8 @@ class Guests:
                 page, last = await self.store.page(after=after, limit=500, workspace_id=query.workspace_id)
                 records += [record for record in page if query.is_in([record.request, record.record, *record.others])]
         deliveries = {each.request_id: await self.store.deliveries(each.request_id) for each in records}
-        parked = await self.store.parked_reasons()
-        accounts = await self.accounts() if parked and query.workspace_id is not None else {}
-        of = query.workspace_id
+        parked, of = await self.store.parked_reasons(), query.workspace_id
+        accounts = await self.accounts() if parked and of is not None else {}
         parked = [each for each in parked if of in {None, accounts.get(live_account_id(each.account_id))}]
         parked = [each for each in parked if each.request_id == query.request_id or query.is_in(each.reason)]
         return Found(records, deliveries, parked, await self._remains(query, deliveries))
@@ -243,8 +241,7 @@ class Purge:
 
     async def count(self, before: date, workspace_id: str | None) -> int:
         """How many would be deleted now. Raises `WrongUsage` for a day whose submissions are still needed."""
-        latest = self.clock.now().date() - timedelta(days=MIN_DAYS)
-        if before > latest:
+        if before > (latest := self.clock.now().date() - timedelta(days=MIN_DAYS)):
             kept = f"submissions are kept for {MIN_DAYS} days. {latest} is the latest."
             raise WrongUsage(f"--before {before} is too recent: {kept}")
         return await self.store.count(before, workspace_id)

@@ -1,11 +1,10 @@
 """Result events: `forwarder results …` prints those of the results topic, for people and for pipes; `forwarder listen` posts them
 to a program that is being written, as a webhook would get them.
 
-`listen` adds nothing to the deployment that would have to be removed again. Events come from the results topic or, if you only
-have an API key, from polling the public API, which works from any machine. They are signed with a secret that lasts as long as
-the command. Polling sees states, not every step: of two changes between two polls it reports only the later one. An event's id
-ends with the time of the change in milliseconds, where a webhook's ends with the revision: a later event of a submission has the
-higher number. The API is read with the standard library, blocking in a thread, because it is asked at most once a second."""
+`listen` leaves nothing behind in the deployment. Events come from the results topic or, for those with only an API key, from
+polling the public API. Polling sees states: of two changes between two polls only the later one. Its events' ids end with the time
+of the change in milliseconds, those of webhooks with the revision; both rise. The API is read with the standard library, blocking
+in a thread, because it is asked at most once a second."""
 
 import asyncio
 import json
@@ -152,7 +151,7 @@ async def tail(
 
 def types_of(given: Sequence[str]) -> frozenset[str]:
     """The full names. Raises `WrongUsage`."""
-    names = {known.split(".")[1]: known for known in RESULT_TYPES} | {known: known for known in RESULT_TYPES}
+    names = {name: known for known in RESULT_TYPES for name in (known, known.split(".")[1])}
     if unknown := [each for each in given if each not in names]:
         raise WrongUsage(f"There is no type {unknown[0]!r}; there are: {', '.join(RESULT_TYPES)}.")
     return frozenset(names[each] for each in given)
@@ -231,8 +230,6 @@ class Api:
 
 _OVERLAP: Final = timedelta(minutes=10)
 """How far each poll reaches back before the previous one: clocks differ, and a change becomes visible shortly after its time."""
-
-
 _Found = Sequence[tuple[str, Mapping[str, Any]]]  # accounts and their records, in order of change
 
 

@@ -19,8 +19,7 @@ from forwarder.store.database import SqlTexts, StoredText
 from forwarder.topics.port import ConsumedMessage, read_to_end
 
 MAX_HITS_LISTED: Final = 1_000  # per place; further hits are only counted
-
-Look = Callable[[str], Collection[str]]  # finds kinds of sensitive data in a text
+Look = Callable[[str], set[str]]  # finds kinds of sensitive data in a text
 
 
 class Hit(NamedTuple):
@@ -55,7 +54,7 @@ class Scanned:
                     self.hits.append(Hit(self.place, piece.column, mask(piece.key), what))
 
 
-def cards_in(text: str) -> Collection[str]:
+def cards_in(text: str) -> set[str]:
     """Finds card numbers and security codes: in the texts and whole numbers of a JSON document, or in a plain text."""
     parts = [text]
     if text.startswith(("{", "[", '"')):
@@ -64,14 +63,14 @@ def cards_in(text: str) -> Collection[str]:
     return {found.what for part in parts if may_hold(part) for found in find(part)}
 
 
-def values_in(values: Collection[str]) -> Look:
-    """Looks for these very values."""
-    return lambda text: {"known_value"} if any(value in text for value in values) else ()
+def look_for(values: Collection[str], *, cards: bool) -> Look:
+    """Looks for these very values; with `cards`, as `cards_in` too."""
 
+    def look(text: str) -> set[str]:
+        known = {"known_value"} if any(value in text for value in values) else set[str]()
+        return known | cards_in(text) if cards else known
 
-def either(*looks: Look) -> Look:
-    """A look that finds everything that any of `looks` finds."""
-    return lambda text: {what for look in looks for what in look(text)}
+    return look
 
 
 def scan_file(path: Path, look: Look, progress: Scanned) -> None:
@@ -127,19 +126,15 @@ async def scan(
     paths: Files and directories to look through as well.
     pan: Look for card numbers and security codes.
     values_file: Look for the values in this file, one a line; - reads them from standard input."""
-    looks: list[Look] = [cards_in] if pan else []
-    if values_file is not None:
-        values = [line for line in text_from(values_file).splitlines() if line.strip()]
-        if not values:
-            raise WrongUsage(f"{values_file} holds no value to look for.")
-        looks.append(values_in(values))
-    if not looks:
+    if not pan and values_file is None:
         raise WrongUsage("Say what to look for: --pan, or --values-file.")
+    values = [line for line in text_from(values_file).splitlines() if line.strip()] if values_file is not None else []
+    if values_file is not None and not values:
+        raise WrongUsage(f"{values_file} holds no value to look for.")
     async with open_deployment() as backend:
-        stored = SqlTexts(backend.engine)
         async with backend.log.admin() as admin:
             known = await admin.list()
-        found = [Scanned(name, "table") for name in await stored.tables()]
+        found = [Scanned(name, "table") for name in await SqlTexts(backend.engine).tables()]
         found += [Scanned(name, "topic") for name in backend.settings.topics.all() if name in known]
         if unknown := set(only or ()) - {each.place for each in found}:
             names = ", ".join(each.place for each in found)
@@ -151,7 +146,7 @@ async def scan(
         with stop_on_signal() as stop:
             for each in scanned:
                 if not stop.is_set():
-                    await unless_stopped(_scan(backend, either(*looks), each), stop)
+                    await unless_stopped(_scan(backend, look_for(values, cards=pan), each), stop)
     hits = [hit._asdict() for each in scanned for hit in each.hits]
     rows = [picked(each, "place kind texts bytes hits=found complete") for each in scanned]
     texts, size, count = (sum(row[name] for row in rows) for name in ("texts", "bytes", "hits"))

@@ -194,13 +194,12 @@ def _store(status: "DeploymentStatus") -> _Seen:
             last = span(status.at - each.last_at)
             values = {"class": each.failure_class, "messages": some(each.messages, "message"), "last": last}
             yield _SET_ASIDE[each.failure_class], values
-    for name, count, noun in (
-        ("UnpublishedResults", store.unpublished, "outcome"),
-        ("Doubles", store.doubles, "reservation"),
-        ("KeysEnding", store.work.keys_ending, "API key"),
-    ):
-        if count:
-            yield name, {"count": some(count, noun)}
+    if store.unpublished:
+        yield "UnpublishedResults", {"count": some(store.unpublished, "outcome")}
+    if store.doubles:
+        yield "Doubles", {"count": some(store.doubles, "reservation")}
+    if store.work.keys_ending:
+        yield "KeysEnding", {"count": some(store.work.keys_ending, "API key")}
     if ending := store.work.certificates_ending:
         more = f" and {len(ending) - _MAX_ACCOUNTS_NAMED} more" if len(ending) > _MAX_ACCOUNTS_NAMED else ""
         yield "PmsCertificatesEnding", {"accounts": ", ".join(ending[:_MAX_ACCOUNTS_NAMED]) + more}

@@ -120,12 +120,9 @@ async def _topics(parts: Checked) -> Sequence[Step]:
             continue
         age = span(timedelta(seconds=lag.seconds))
         unread = f"has unread messages of {age}" if lag.messages else "has read everything"
-        says = f"{unread}; {topic} keeps messages for {span(lag.kept)}"
-        if lag.deleted_in is None:
-            found.append(Step(name, "ok", says))
-        else:
-            remedy = f"the first are deleted in {span(lag.deleted_in)}: forwarder status says what to do"
-            found.append(Step(name, "failed", says, remedy))
+        says, left = f"{unread}; {topic} keeps messages for {span(lag.kept)}", lag.deleted_in
+        remedy = None if left is None else f"the first are deleted in {span(left)}: forwarder status says what to do"
+        found.append(Step(name, "ok" if remedy is None else "failed", says, remedy))
     return found
 
 

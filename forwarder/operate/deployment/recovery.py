@@ -261,11 +261,10 @@ class Recovery:
         return Arrival(kept, message.partition, at, held=True, offset=place, timestamp_ms=written, target=target)
 
     async def _cancel(self, requests: Sequence[CancellationRequest]) -> None:
-        now = self.clock.now()
-        arrivals = [
-            CancellationArrival(each, now + max((await self._terms_of(each.account_id))[0], _MARGIN))
-            for each in requests
-        ]
+        now, arrivals = self.clock.now(), []
+        for each in requests:
+            deadline, _ = await self._terms_of(each.account_id)
+            arrivals.append(CancellationArrival(each, now + max(deadline, _MARGIN)))
         await self.recorder.request_cancellations(arrivals, now=now)
 
     async def _restore(self, outcomes: Sequence[PublishedOutcome]) -> int:

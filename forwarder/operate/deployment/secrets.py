@@ -52,8 +52,8 @@ class Secrets:
         if new.id in {each.id for each in known}:
             return False
         if not others:
-            lacks = "FORWARDER_EARLIER_SECRET_KEYS is missing"
-            raise sealing.UnknownSecret(f"{lacks}: to add a secret, you also need the one in use.")
+            needed = "to add a secret, you also need the one in use"
+            raise sealing.UnknownSecret(f"FORWARDER_EARLIER_SECRET_KEYS is missing: {needed}.")
         sealing.check_secrets(others, known)
         return await self.registry.add(new)
 
@@ -161,9 +161,8 @@ async def add(backend: WithAnySecret) -> Shown:
 async def rotate(backend: WithAnySecret) -> Shown:
     """Seal with FORWARDER_SECRET_KEY from now on. Every worker must have it first."""
     active, before = await _audited(backend, "secret.rotate", Secrets.rotate)
-    done = "is already active."
-    if before is not None:
-        done = f"is active, {before} still accepted. Next: forwarder secret reseal"
+    now = f"is active, {before} still accepted. Next: forwarder secret reseal"
+    done = "is already active." if before is None else now
     return Shown({"active": active, "before": before}, f"The secret {active} {done}")
 
 

@@ -141,7 +141,6 @@ class StatusReader:
         open_work = [each for each in work.accounts if each.work.pending or each.work.in_doubt or each.work.due]
         open_work.sort(key=lambda each: -(each.work.pending + each.work.in_doubt))
         explained = [replace(each, waiting=await reader.waiting(each.account_id)) for each in open_work[:_EXPLAINED]]
-        accounts = [*explained, *open_work[_EXPLAINED:]]
         pending = {each.endpoint_id: each for each in work.endpoints}
         endpoints = [
             EndpointStatus(each.id, pending.get(each.id), None if each.enabled else each.disabled_reason)
@@ -161,7 +160,7 @@ class StatusReader:
             work=work,
             processes=await register.processes(),
             workers=await Recorder(engine).heartbeats(),
-            accounts=accounts,
+            accounts=[*explained, *open_work[_EXPLAINED:]],
             endpoints=endpoints,
             unpublished=await reader.unpublished(before=self.clock.now() - LATE),
             doubles=await reader.doubles(),

@@ -33,7 +33,6 @@ _SCHEMA: Final = f"""
     CREATE INDEX outcomes_by_id ON outcomes (request_id);"""
 """`place`: the offset. `cancels`: a request to cancel. `revision`: that of an outcome, or of the failure that a replayed dead
 letter repairs. `lacking`: the store lacks it."""
-_UNMADE: Final = {Status.REJECTED, Status.FAILED, Status.CANCELLED}
 _ORDER: Final = "ORDER BY r.timestamp_ms, r.partition, r.place"
 
 
@@ -47,8 +46,6 @@ _IS_REPLAY: Final = """r.revision IS NOT NULL AND NOT EXISTS (SELECT 1 FROM requ
     AND l.revision IS NOT NULL AND (l.timestamp_ms, l.partition, l.place) > (r.timestamp_ms, r.partition, r.place))"""
 _IS_LAST: Final = """o.lacking AND o.rowid = (SELECT l.rowid FROM outcomes l
     WHERE l.request_id = o.request_id AND l.lacking ORDER BY l.revision DESC, l.rowid DESC LIMIT 1)"""
-_IS_FIRST_CANCELLATION: Final = """c.rowid = (SELECT f.rowid FROM requests f WHERE f.request_id = r.request_id AND f.cancels
-    ORDER BY f.timestamp_ms, f.partition, f.place LIMIT 1)"""
 
 
 class Submitted(NamedTuple):
@@ -119,9 +116,9 @@ class TopicCopy:
         decided: set[str] = set()
         for each in self._submitted(f"({_IS_MISSING}) OR ({_IS_REPLAY})"):
             alike = {natural.key, natural.stay or natural.key} if (natural := each.submission.natural) else set()
-            unmade = batch and batch[-1].outcome is not None and batch[-1].outcome.status in _UNMADE
-            full = len(batch) == BATCH or unmade
-            if batch and (full or alike & decided or each.missing != batch[-1].missing):
+            ended = batch[-1].outcome if batch else None
+            unmade = ended is not None and ended.status in {Status.REJECTED, Status.FAILED, Status.CANCELLED}
+            if batch and (len(batch) == BATCH or unmade or alike & decided or each.missing != batch[-1].missing):
                 yield batch
                 batch, decided = [], set()
             batch.append(each)
@@ -180,9 +177,10 @@ class TopicCopy:
     def _submitted(self, condition: str) -> Iterator[Submitted]:
         columns = ", ".join(f"{table}.{name}" for table in "roc" for name in _MESSAGE.split(", "))
         outcomes = f"LEFT JOIN outcomes o ON o.request_id = r.request_id AND {_IS_LAST}"
-        joined = f"requests r {outcomes} LEFT JOIN requests c ON {_IS_FIRST_CANCELLATION}"
-        more = f"{_IS_MISSING}, r.revision"
-        for row in self._file.execute(f"SELECT {columns}, {more} FROM {joined} WHERE {condition} {_ORDER}"):
+        cancellations = """LEFT JOIN requests c ON c.rowid = (SELECT f.rowid FROM requests f
+            WHERE f.request_id = r.request_id AND f.cancels ORDER BY f.timestamp_ms, f.partition, f.place LIMIT 1)"""
+        selected = f"{columns}, {_IS_MISSING}, r.revision FROM requests r {outcomes} {cancellations}"
+        for row in self._file.execute(f"SELECT {selected} WHERE {condition} {_ORDER}"):
             message = _read(self._topics.requests, row)
             outcome = None if row[6] is None else self._outcome(row[6:])
             cancels = None if row[12] is None else decode_cancellation(_read(self._topics.requests, row[12:]).message)

@@ -168,10 +168,10 @@ async def carry_out(
         counts = Counter(tuple(group.items()) for group in groups)
         rows: list[dict[str, Any]] = [{**dict(group), "count": count} for group, count in sorted(counts.items())]
         others = [f"{len(plan.settled)} already are"] if plan.settled else []
-        others += [f"{count} refused ({why})" for why, count in Counter(plan.refused.values()).items()]
-        passed_over = f" {'; '.join([*others, *skipped])}." if [*others, *skipped] else ""
-        table: list[Block] = [Table(rows, [*rows[0]])] if rows else []
-        text = [*table, f"{len(plan.chosen)} would be {planned or done}.{passed_over}"]
+        others += [f"{count} refused ({why})" for why, count in Counter(plan.refused.values()).items()] + skipped
+        passed_over = f" {'; '.join(others)}." if others else ""
+        text: list[Block] = [Table(rows, [*rows[0]])] if rows else []
+        text.append(f"{len(plan.chosen)} would be {planned or done}.{passed_over}")
         numbers = {"selected": len(plan.chosen), "groups": rows, "already": len(plan.settled)}
         return Shown({"dryRun": True, **numbers, "refused": plan.refused, "skipped": plan.skipped}, text)
     agreed(question, yes=consent.yes)
@@ -267,8 +267,6 @@ class Cancellations:
             return await self._request(publisher, request_id, reason)
 
     async def run(self, plan: Plan[str], why: str | None, *, stop: Stop, on_done: OnDone = lambda _: None) -> Outcome:
-        """Requests the cancellation of each, as `request` does."""
-
         async def cancel(request_id: str) -> bool:
             if (status := await self._request(publisher, request_id, why)) is None:
                 raise Failed("unknown submission")

@@ -176,9 +176,8 @@ def _with_state(letter: Letter, failed: FailedState | None) -> tuple[Letter, Let
 
 def row(letter: Letter, state: LetterState) -> dict[str, Any]:
     """A letter in a list."""
-    about = picked(letter, "id at=set_aside_at account failureClass reason attempts")
-    about |= {"requestId": letter.request_id or None, "standing": state.value}
-    return about | {"supersededBy": letter.superseded_by}
+    standing = {"requestId": letter.request_id or None, "standing": state.value, "supersededBy": letter.superseded_by}
+    return picked(letter, "id at=set_aside_at account failureClass reason attempts") | standing
 
 
 def headers_of(message: Message) -> dict[str, str]:

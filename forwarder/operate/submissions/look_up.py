@@ -33,8 +33,8 @@ class NotReached(Exception):
 async def _account_of(backend: Backend, asked: AskedFor) -> Account:
     """The account of the submission. Raises `NotReached`."""
     if (account := await backend.pushing_directory().account(asked.account_id)) is None:
-        advice = "`forwarder account add --id …` restores it"
-        raise NotReached(f"its account {asked.account_id} no longer exists. {advice}.")
+        gone = f"its account {asked.account_id} no longer exists"
+        raise NotReached(f"{gone}. `forwarder account add --id …` restores it.")
     return account
 
 
@@ -71,8 +71,8 @@ async def look_up_in_pms(backend: Backend, request_id: str) -> LookedUp | None:
     try:
         async with open_pms(backend) as opened:
             account = await _account_of(backend, asked)
-            audited = {"workspace": account.workspace_id, "target": asked.request_id}
-            async with backend.audit.request("submission.look_up", **audited):
+            workspace = account.workspace_id
+            async with backend.audit.request("submission.look_up", workspace=workspace, target=asked.request_id):
                 return await _ask(backend, opened, account, asked)
     except NotReached as error:
         return LookedUp("unknown", f"Not asked: {error}")
@@ -92,9 +92,8 @@ async def _ask(backend: Backend, opened: PmsDirectory, account: Account, asked: 
         found = outcome.pms_reservation_id
         return LookedUp("there", f"The PMS has it, as {found}: settle it as confirmed under that identifier.", found)
     if isinstance(outcome, Absent):
-        late = "A push that was sent in the last minutes may still arrive"
-        advice = f"{late}: ask again before it is settled as not made."
-        return LookedUp("absent", f"The PMS has nothing under our reference. {advice}")
+        late = "A push that was sent in the last minutes may still arrive: ask again before it is settled as not made."
+        return LookedUp("absent", f"The PMS has nothing under our reference. {late}")
     return LookedUp("unknown", f"The PMS does not say ({outcome.reason}): {outcome.detail}")
 
 
@@ -116,9 +115,8 @@ class NotCancelled(Failed):
 
 async def list_doubles(backend: Deployment) -> Shown:
     """List submissions for which the PMS shows a second reservation under the same reference, newest first."""
-    found = await backend.overview.doubled()
     rows = []
-    for asked in found:
+    for asked in await backend.overview.doubled():
         row = picked(asked, "requestId account=account_id pmsReservationId") | {"others": ", ".join(asked.doubles)}
         stay = {"property": "propertyId", "arrival": "arrivalDate", "departure": "departureDate"}
         rows.append(row | {name: asked.reservation[member] for name, member in stay.items()})

@@ -160,9 +160,9 @@ class History:
 
     def steps(self) -> Sequence[Step]:
         """The timeline, earliest first; planned steps last."""
-        return [*sorted(self._past(), key=lambda step: step.at), *self._planned()]
+        return sorted(self._unordered(), key=lambda step: (step.planned, "" if step.planned else step.at))
 
-    def _past(self) -> Iterator[Step]:
+    def _unordered(self) -> Iterator[Step]:
         summary, stored = self.summary, self.stored
         yield Step(summary.accepted_at, "accepted")
         yield Step(from_json(stored.record)["createdAt"], "stored")
@@ -181,9 +181,6 @@ class History:
                 outcome = posted.failure if posted.status is None else f"HTTP {posted.status}"
                 what, seconds = f"webhook {delivery.endpoint_id}", posted.ms / 1000
                 yield Step(posted.at, what, outcome, detail=posted.detail, seconds=seconds)
-
-    def _planned(self) -> Iterator[Step]:
-        summary = self.summary
         if summary.held:
             yield Step("", "a worker has it now", planned=True)
         elif summary.due_at is not None:
@@ -202,8 +199,7 @@ async def history_of(request_id: str, overview: Overview, deliveries: Deliveries
     """Of the submission with that request id, or the one that it duplicates; None if it was not ingested."""
     if (found := await overview.find(request_id)) is None:
         return None
-    summary = found[0]
-    return History(*found, await overview.unpublished(summary.id), await deliveries.about(summary.request_id))
+    return History(*found, await overview.unpublished(found[0].id), await deliveries.about(found[0].request_id))
 
 
 # --- the commands ---

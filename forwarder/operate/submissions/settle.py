@@ -148,8 +148,7 @@ class LineFault(NamedTuple):
 
 def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFault]]:
     """The settlements, and the errors of lines, such as naming a submission again. JSON if the first character is a brace."""
-    settlements: dict[str, tuple[int, Settlement]] = {}
-    faults: list[LineFault] = []
+    settlements, faults = dict[str, tuple[int, Settlement]](), list[LineFault]()
     for number, values in _json_lines(text) if text.lstrip().startswith("{") else _csv_lines(text):
         if isinstance(values, str):  # the reason why the line could not be parsed
             faults.append(LineFault(number, values))
@@ -229,11 +228,8 @@ class Settlements:
         return True
 
     async def _summaries(self, request_ids: Sequence[str]) -> Mapping[str, SubmissionSummary]:
-        found: dict[str, SubmissionSummary] = {}
-        for first in range(0, len(request_ids), 500):
-            some = await self.overview.summaries(request_ids[first : first + 500])
-            found |= {each.request_id: each for each in some}
-        return found
+        parts = [request_ids[first : first + 500] for first in range(0, len(request_ids), 500)]
+        return {each.request_id: each for some in parts for each in await self.overview.summaries(some)}
 
 
 def _is_so(settlement: Settlement, summary: SubmissionSummary) -> bool:

@@ -28,9 +28,8 @@ from forwarder.tenancy.port import SIMILAR, Account
 _Id = Annotated[str, Argument(metavar="ID", help="The account's identifier.")]
 _CONCURRENCY = Option(min=1, max=10_000)
 _RATE = Option(metavar="N")
-_DEADLINE = Option(
-    min=1, max=31_622_400, metavar="SECONDS"
-)  # 366 days: databases and languages can store such a moment
+# 366 days: databases and languages can store such a moment.
+_DEADLINE = Option(min=1, max=31_622_400, metavar="SECONDS")
 _DUPLICATE_WINDOW = Option(min=0, max=MAX_WINDOW_SECONDS, metavar="SECONDS")
 _SIMILAR = Option(metavar="|".join(SIMILAR))
 _SKIP_CHECKS = Option(metavar="NAMES")

@@ -73,7 +73,6 @@ async def _open_webhooks() -> AsyncIterator[webhooks.Webhooks]:
         raise Failed(str(error)) from error
 
 
-_Overlap = Annotated[int, Option(min=0, max=webhooks.MAX_OVERLAP_SECONDS)]
 _Hooks = Annotated[webhooks.Webhooks, _open_webhooks]
 
 
@@ -151,7 +150,7 @@ def _headers_from(file: Path) -> dict[str, str]:
 async def rotate(
     hooks: _Hooks,
     endpoint_id: _Id,
-    overlap: _Overlap = webhooks.DEFAULT_OVERLAP_SECONDS,
+    overlap: Annotated[int, Option(min=0, max=webhooks.MAX_OVERLAP_SECONDS)] = webhooks.DEFAULT_OVERLAP_SECONDS,
     workspace: _OfWorkspace = None,
 ) -> Shown:
     """Replace a webhook's secret and print the new one, which is shown only this once.
@@ -213,8 +212,8 @@ async def deliveries(
     # How the last try ended, in one word.
     ended = [row["attempts"][-1] if row["attempts"] else {"status": ""} for row in rows]
     shown = [{**row, "last": str(e["status"] or e.get("failure", ""))} for row, e in zip(rows, ended, strict=True)]
-    table = Table(shown, ("id", "createdAt", "type", "status", "tries", "dueAt", "last"))
-    return Shown(rows, table, more_than(limit) if len(found) > limit else ())
+    columns = ("id", "createdAt", "type", "status", "tries", "dueAt", "last")
+    return Shown(rows, Table(shown, columns), more_than(limit) if len(found) > limit else ())
 
 
 async def delivery(hooks: _Hooks, endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None) -> Shown:

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from forwarder.operate.scan import MAX_HITS_LISTED, Scanned, cards_in, either, scan_file, values_in
+from forwarder.operate.scan import MAX_HITS_LISTED, Scanned, cards_in, look_for, scan_file
 from tests.support.cards import MASKED, NUMBER, SPELLINGS
 from tests.support.cases import for_each
 
@@ -37,7 +37,7 @@ def test_a_file_is_looked_through_to_its_end_and_a_hit_is_told_by_its_line(tmp_p
     long = b"x" * (1024 * 1024 - 7) + b" " + NUMBER.encode() + b" " + b"y" * 1_000_000 + b"\n"
     file.write_bytes(b"fine\n" + long + b"token-7 \xff\n")
     progress = Scanned(str(file), "file")
-    scan_file(file, either(cards_in, values_in(["token-7"])), progress)
+    scan_file(file, look_for(["token-7"], cards=True), progress)
     assert progress.complete
     assert progress.bytes >= file.stat().st_size
     assert {(hit.key, hit.what) for hit in progress.hits} == {("line 2", "card_number"), ("line 3", "known_value")}
