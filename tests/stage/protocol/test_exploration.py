@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import null, true
 
-from forwarder.reservation import evidence, submission
+from forwarder.reservation import evidence
 from forwarder.reservation.evidence import NOTHING_SENT, Create
 from forwarder.reservation.submission import Earlier
 from forwarder.store.submissions import cancellations, leases, recorder, rows
@@ -155,7 +155,7 @@ MUTANTS: dict[str, tuple[tuple[str, ...], str, Patch]] = {
     "a repeat of what was refused is swallowed": (
         ("refused", "answer to the caller lost"),
         "find",
-        _value(submission, "stands", lambda *_: True),
+        _value(Earlier, "stands", lambda *_: True),
     ),
 }
 
