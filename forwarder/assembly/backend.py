@@ -61,8 +61,7 @@ class Backend:
     audit: Audit
     trail: AuditTrail
     keyring: Keyring | None  # the deployment's secrets, in a process that has them
-    keys: Mapping[str, str] = field(repr=False)
-    """The keys of ids, messages and tokens that the database had when it was opened."""
+    keys: Mapping[str, str] = field(repr=False)  # of ids, messages and tokens, as the database had them when opened
 
     async def sealer(self) -> Sealer:
         """The sealer of credentials for the workers. Raises `BadSettings`, `NoSecretYet`, `NotTrusted`."""

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 Listening = socket.socket
 Throttles = Callable[[], Sequence[ThrottleState]]
-_LAST_SECONDS: Final = 2.0  # how long a stopping process waits for an unavailable store
 _REFUSED_SECONDS: Final = 30.0  # so long after a refused write the store counts as full: each process writes more often
 _FLUSH_SECONDS: Final = 3.0  # how long a stopping process waits for the collector to accept the remaining spans
 _log = structlog.get_logger(__name__)
@@ -161,7 +160,7 @@ async def telling_of_itself(
     async with side_by_side(telling, stop, until_stopped=True):
         yield
     with suppress(StoreUnavailable, TimeoutError):
-        async with asyncio.timeout(_LAST_SECONDS):
+        async with asyncio.timeout(2.0):  # a stopping process waits no longer for an unavailable store
             await register.end(this.id)
 
 

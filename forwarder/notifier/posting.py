@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from forwarder.store.delivery_queue import Deliveries
     from forwarder.tenancy.sql.endpoints import Endpoints
 
-GROUP: Final = "forwarder-notifier"
-"""The consumer group of all notifiers of a deployment."""
+GROUP: Final = "forwarder-notifier"  # the consumer group of all notifiers of a deployment
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +47,12 @@ class NotifierSettings:
     group: str = GROUP
     intake_batch: int = 500
     intake_wait_seconds: float = 0.5
-    idle_seconds: float = 1.0
-    """How long to wait before the next batch if no endpoint subscribes to the events of this one."""
+    idle_seconds: float = 1.0  # before the next batch, if no endpoint subscribes to the events of this one
     sweep_seconds: float = 1.0
-    post_seconds: float = 15.0
-    """How long an endpoint may take to respond. A claim lasts twice as long."""
-    in_flight: int = 10
-    """Concurrent posts to one endpoint, in one process."""
-    max_endpoints: int = 100
-    """Endpoints posted to at once. Half of these places are reserved for endpoints that are not failing."""
-    max_backoff_seconds: float = 60.0
-    """The longest pause between two posts to an endpoint that keeps failing."""
+    post_seconds: float = 15.0  # how long an endpoint may take to respond; a claim lasts twice as long
+    in_flight: int = 10  # concurrent posts to one endpoint, in one process
+    max_endpoints: int = 100  # posted to at once; half of these places are reserved for those that are not failing
+    max_backoff_seconds: float = 60.0  # the longest pause between two posts to an endpoint that keeps failing
     max_retry_after_seconds: float = 900.0
     """The maximum pause for a `Retry-After`. The delivery that got this response waits for the full time."""
     record_batch: int = 250
@@ -84,8 +78,7 @@ class NotifierParts:
     on_gap: GapFound | None = None
 
 
-TEST_EVENT: Final = "webhook.test.v1"
-"""The type that `test` sends, regardless of the endpoint's subscriptions."""
+TEST_EVENT: Final = "webhook.test.v1"  # which `test` sends, regardless of the endpoint's subscriptions
 
 
 @dataclass(frozen=True, slots=True)

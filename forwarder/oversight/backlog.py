@@ -26,8 +26,7 @@ class AccountState(StrEnum):
 
     ACTIVE = "active"
     PAUSED = "paused"
-    UNKNOWN = "unknown"
-    """Submissions name an account that does not exist: they cannot be pushed."""
+    UNKNOWN = "unknown"  # submissions name an account that does not exist: they cannot be pushed
     TEST = "test"
     """The shadow of an account, which test keys use: what fails there is a test, and no trouble of the deployment."""
 

@@ -18,8 +18,7 @@ from forwarder.topics.port import ConsumedMessage, Log, Topics, read_last, read_
 if TYPE_CHECKING:
     from forwarder.store.submissions.repairs import StoreRecovery
 
-LOOKED_AT: Final = 50
-"""How many of each partition's last messages to check: a restored store lacks the newest."""
+LOOKED_AT: Final = 50  # how many of each partition's last messages to check: a restored store lacks the newest
 
 
 @dataclass(frozen=True, slots=True)

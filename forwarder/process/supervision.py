@@ -22,10 +22,9 @@ from forwarder.process.loading import collect_rarely
 Stop = asyncio.Event  # set once the process is to end
 _log = structlog.get_logger(__name__)
 BACKLOG: Final = 2048  # the length of the listen queue
+# The variables by which `run_processes` passes its children the shared address, and a number from 0, which a replacement keeps.
 SHARED_ADDRESS: Final = "FORWARDERSHARED_ADDRESS"
-"""The variable with which `run_processes` passes the shared address to its children."""
 PROCESS_NUMBER: Final = "FORWARDERPROCESS_NUMBER"
-"""The variable with the number of a child, from 0, which the one that replaces it has as well."""
 
 
 def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:

@@ -90,8 +90,7 @@ class OutcomeListener:
     `run` is running."""
 
     def __init__(self, tail: Tail, clock: Clock, *, max_waiting: int = 10_000) -> None:
-        self._tail = tail
-        self._clock = clock
+        self._tail, self._clock = tail, clock
         self._outage, self._faults = Outage(Where.WAITERS, clock), Outage(Where.WAITERS, clock)
         self.places = Shares(max_waiting)
         self._waiting: dict[str, list[OutcomeWaiter]] = {}

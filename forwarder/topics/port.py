@@ -46,8 +46,7 @@ class MessageTooLarge(ValueError):
     def __init__(self, sizes: Mapping[int, int], limit: int | None) -> None:
         takes = "less" if limit is None else f"at most {limit:,}"
         super().__init__(f"a message has {max(sizes.values()):,} bytes, and its topic takes {takes}")
-        self.sizes = sizes
-        self.limit = limit
+        self.sizes, self.limit = sizes, limit
 
 
 @value(frozen=True, slots=True)

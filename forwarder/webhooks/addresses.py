@@ -23,8 +23,7 @@ _TRANSLATED: Final = (_NAT64, IPv6Network("::ffff:0:0/96"), IPv6Network("2002::/
 _INNER_IPV4: Final = tuple(map(IPv4Network, ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32")))
 """Not public, though `is_global` says so: protocols' own, 6to4 relays, the platform's address inside Azure."""
 _INNER_IPV6: Final = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
-MAX_LOOK_UPS: Final = 32
-"""Resolver threads, for each of the two kinds of names."""
+MAX_LOOK_UPS: Final = 32  # resolver threads, for each of the two kinds of names
 MAX_URL: Final = 2000
 PORTS: Final = {"http": 80, "https": 443}
 _LIMIT_SECONDS: Final = 5.0
