@@ -9,7 +9,7 @@ from forwarder.assembly import role
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.parts import recovery_check, topic_check
 from forwarder.http.health import Health
-from forwarder.oversight.assumptions import Facts, broken_assumptions
+from forwarder.oversight.assumptions import ServerFacts, broken_assumptions
 from forwarder.oversight.restored import LOOKED_AT
 from forwarder.pms.auth import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import open_directory
@@ -108,9 +108,9 @@ async def _log_broken_assumptions(backend: Backend) -> None:
         async with backend.log.admin() as admin:
             topics = await admin.describe(backend.settings.topics.all())
             partitions = backend.settings.environment.partitions
-            facts = [Facts(await admin.settings(name), name, state, partitions) for name, state in topics.items()]
+            facts = [ServerFacts(await admin.settings(name), name, state, partitions) for name, state in topics.items()]
         settings, standbys = await backend.overview.server_settings()
-        for each in (*facts, Facts(settings, standbys=standbys)):
+        for each in (*facts, ServerFacts(settings, standbys=standbys)):
             for broken in broken_assumptions(each):
                 if broken.severity != "info":
                     name, says, remedy = broken.name, broken.says, broken.remedy

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from forwarder.console.guard import Form, Visit
-from forwarder.console.responses import NO_SUCH_ACTION, Go, Page, address
+from forwarder.console.responses import NO_SUCH_ACTION, Go, RenderedPage, address
 from forwarder.console.service import ConsoleParts, Recent
 from forwarder.http.parameters import is_digits
 from forwarder.operate.deployment.throughput import PmsState, pms_states
@@ -33,14 +33,14 @@ class AccountPages:
         work = await read_backlog(self._reader, self._backend.tenancy, self._backend.clock)
         return work, pms_states(await ProcessRegister(self._backend.engine).processes(), work.at)
 
-    async def list(self, _visit: Visit) -> Page:
+    async def list(self, _visit: Visit) -> RenderedPage:
         work, states = await self._recent.get()
-        return Page("accounts.html", {"work": work, "states": states})
+        return RenderedPage("accounts.html", {"work": work, "states": states})
 
-    async def show(self, visit: Visit) -> Page:
+    async def show(self, visit: Visit) -> RenderedPage:
         return await self._page(await self._account(visit))
 
-    async def act(self, visit: Visit) -> Go | Page:
+    async def act(self, visit: Visit) -> Go | RenderedPage:
         account, form, said = await self._account(visit), visit.form, NO_SUCH_ACTION
         match form.text("do"):
             case "pause":
@@ -59,7 +59,7 @@ class AccountPages:
                 said = "The account is changed. All processes see it within seconds; probe it to be sure."
         return Go(address(f"/accounts/{account.id}"), said)
 
-    async def _page(self, account: Account, *, form: Form | None = None, **more: Any) -> Page:
+    async def _page(self, account: Account, *, form: Form | None = None, **more: Any) -> RenderedPage:
         work, states = await self._recent.get()
         values = {
             "account": account,
@@ -73,7 +73,7 @@ class AccountPages:
             "as_of": _as_of(account),
             "published": terms.PUBLISHED,
         }
-        return Page("account.html", {"steps": (), "problem": None, **values, **more}, 422 if form else 200)
+        return RenderedPage("account.html", {"steps": (), "problem": None, **values, **more}, 422 if form else 200)
 
     async def _change(self, account: Account, form: Form) -> str | None:
         if form.text("as_of") != _as_of(account):

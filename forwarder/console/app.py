@@ -14,7 +14,7 @@ from forwarder.console.accounts import AccountPages
 from forwarder.console.dead_letters import DeadLetterPages
 from forwarder.console.guard import SIGN_IN, Guard, View, Visit
 from forwarder.console.records import TopicPages
-from forwarder.console.responses import HOME, Page, redirect, static
+from forwarder.console.responses import HOME, RenderedPage, redirect, static
 from forwarder.console.service import AWAY_SECONDS, ConsoleParts, Recent
 from forwarder.console.submissions import SubmissionPages
 from forwarder.http.messages import Response, Routes
@@ -59,7 +59,7 @@ def console_routes(parts: ConsoleParts) -> Routes:
     async def home(_request: Request) -> Response:
         return redirect(HOME)
 
-    async def unknown(_visit: Visit) -> Page:
+    async def unknown(_visit: Visit) -> RenderedPage:
         raise NotKnown("The console has no page at this address.")
 
     return [
@@ -101,7 +101,7 @@ class OverviewPage:
         self._flow = Flow(backend.log, backend.settings.topics, backend.clock)
         self._recent = Recent(self._read, backend.clock)
 
-    async def show(self, _visit: Visit) -> Page:
+    async def show(self, _visit: Visit) -> RenderedPage:
         status, flow = await self._recent.get()
         rows, store, processes = list[_AccountRow](), status.store, list[Mapping[str, Any]]()
         if store is not None:
@@ -119,7 +119,9 @@ class OverviewPage:
         values |= {"attention": attention[:_NAMED], "unnamed": max(len(attention) - _NAMED, 0)}
         values |= {"work": store.work if store is not None and store.current else None}
         values |= {"pending": pending, "in_doubt": in_doubt, "oldest": oldest}
-        return Page("overview.html", {**values, "grafana": self._parts.backend.settings.environment.grafana_url})
+        return RenderedPage(
+            "overview.html", {**values, "grafana": self._parts.backend.settings.environment.grafana_url}
+        )
 
     async def _read(self) -> tuple[DeploymentStatus, FlowNow | None]:
         async def flow() -> FlowNow | None:

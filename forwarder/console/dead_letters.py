@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from forwarder.console.guard import Visit
-from forwarder.console.responses import Go, Page, address, moment_of
+from forwarder.console.responses import Go, RenderedPage, address, moment_of
 from forwarder.console.service import ConsoleParts, Recent
 from forwarder.operate.submissions.dead_letters import (
     Letter,
@@ -59,7 +59,7 @@ class DeadLetterPages:
         """Cached: reading ten thousand letters takes a second or more."""
         self._runs: OrderedDict[str, _Run] = OrderedDict()
 
-    async def groups(self, visit: Visit) -> Page:
+    async def groups(self, visit: Visit) -> RenderedPage:
         wanted = _wanted(visit.query("account"), visit.query("class"))
         filters = {"account": wanted.account or "", "failure_class": wanted.failure_class or ""}
         if (letters := await self._recent.within(0.2)) is None:  # the counts by the store's index, until they are read
@@ -70,7 +70,7 @@ class DeadLetterPages:
             ]
             failed.sort(key=lambda each: (-each.count, each.account_id))
             again = address("/dead-letters", account=wanted.account, **{"class": wanted.failure_class})
-            return Page("dead_letters_counted.html", {**filters, "failed": failed, "again": again})
+            return RenderedPage("dead_letters_counted.html", {**filters, "failed": failed, "again": again})
         waiting = [each for each in letters if each[1] is not LetterState.REPLAYED]
         found = [(each, state) for each, state in waiting if wanted.includes(each)]
         alike: dict[tuple[str, str], list[tuple[Letter, LetterState]]] = {}
@@ -84,9 +84,11 @@ class DeadLetterPages:
             groups.append({**group, "reasons": reasons, "oldest": min(moments), "newest": max(moments)})
         values = {"groups": groups, "letters": found[:_ROWS], "total": len(found), "age": self._recent.age_seconds}
         replayable = (LetterState.OPEN, LetterState.CARD_GONE, LetterState.UNDECODABLE)
-        return Page("dead_letters.html", {**values, **filters, "replayable": replayable, "open": LetterState.OPEN})
+        return RenderedPage(
+            "dead_letters.html", {**values, **filters, "replayable": replayable, "open": LetterState.OPEN}
+        )
 
-    async def preview(self, visit: Visit) -> Page:
+    async def preview(self, visit: Visit) -> RenderedPage:
         selection = {name: visit.query(name) for name in ("id", "account", "class")}
         wanted = _wanted(selection["account"], selection["class"], selection["id"])
         letters = [each for each in await self._recent.get() if wanted.includes(each[0])]
@@ -95,7 +97,7 @@ class DeadLetterPages:
             newest = max(letter.set_aside_at for letter, _ in plan.chosen)
             selection["until"] = (newest + timedelta(microseconds=1)).isoformat()
         values = {"chosen": plan.chosen[:_ROWS], "count": len(plan.chosen), "passed_over": plan.passed_over}
-        return Page("replay_preview.html", {**values, "selection": selection, "per_second": _PER_SECOND})
+        return RenderedPage("replay_preview.html", {**values, "selection": selection, "per_second": _PER_SECOND})
 
     async def replay(self, visit: Visit) -> Go:
         form = visit.form
@@ -112,8 +114,8 @@ class DeadLetterPages:
             self._runs.popitem(last=False)
         return Go(address(f"/dead-letters/replays/{run_id}"))
 
-    async def progress(self, visit: Visit) -> Page:
-        return Page("replay.html", {"run": self._known(visit)})
+    async def progress(self, visit: Visit) -> RenderedPage:
+        return RenderedPage("replay.html", {"run": self._known(visit)})
 
     async def stop(self, visit: Visit) -> Go:
         self._known(visit).stop.set()

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import structlog
 from starlette.requests import Request
 
-from forwarder.console.responses import HOME, Go, Page, address, html, redirect
+from forwarder.console.responses import HOME, Go, RenderedPage, address, html, redirect
 from forwarder.console.service import ConsoleParts
 from forwarder.http.messages import BodyFault, Header, HttpRequest, Response, client_address
 from forwarder.oversight.audit import Actor, acting_as
@@ -43,7 +43,7 @@ class Session:
     notice: str | None = None
 
 
-class Sessions:
+class CookieSessions:
     """The sessions of this process, by their cookies. Keeps only hashes of the cookies."""
 
     def __init__(self, clock: Clock) -> None:
@@ -85,8 +85,8 @@ _LIVE: Final = "x-console-live"
 """The header of requests with which a page refreshes itself."""
 
 
-def _error(title: str, detail: str, status: int) -> Page:
-    return Page("error.html", {"title": title, "detail": detail}, status)
+def _error(title: str, detail: str, status: int) -> RenderedPage:
+    return RenderedPage("error.html", {"title": title, "detail": detail}, status)
 
 
 _NOT_OURS: Final = _error(
@@ -119,7 +119,7 @@ class Visit:
         return self.request.query_params.get(name, "").strip()
 
 
-View = Callable[[Visit], Awaitable[Page | Go]]
+View = Callable[[Visit], Awaitable[RenderedPage | Go]]
 """Renders a page, or carries out a form. May raise the errors of the store and the log; `NotKnown` becomes a page that says so."""
 
 
@@ -127,7 +127,7 @@ class Guard:
     """Authenticates operators."""
 
     def __init__(self, parts: ConsoleParts) -> None:
-        self._parts, self._access, self._sessions = parts, parts.backend.access, Sessions(parts.backend.clock)
+        self._parts, self._access, self._sessions = parts, parts.backend.access, CookieSessions(parts.backend.clock)
 
     def view(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -140,9 +140,9 @@ class Guard:
             if visit is None:
                 query = f"?{request.url.query}" if request.url.query else ""
                 return redirect(address(SIGN_IN, next=request.url.path + query if request.method == "GET" else ""))
-            if isinstance(visit, Page):
+            if isinstance(visit, RenderedPage):
                 return html(visit, _shared(None))
-            shown: Page | Go
+            shown: RenderedPage | Go
             try:
                 with acting_as(Actor("key", visit.key.id, client_address(request.scope))):
                     shown = await view(visit)
@@ -165,7 +165,7 @@ class Guard:
 
         return endpoint
 
-    async def _visit(self, request: Request) -> Visit | Page | None:
+    async def _visit(self, request: Request) -> Visit | RenderedPage | None:
         """The visit of the signed-in operator; None if there is none, an error page if the form is not from this console."""
         cookie = _cookie(request, _SESSION_COOKIE)
         session = self._sessions.find(cookie, in_use=_LIVE not in request.headers)
@@ -177,15 +177,15 @@ class Guard:
             self._sessions.close(cookie)
             return None
         form = await _read_form(request, session.form_token) if request.method == "POST" else Form()
-        return form if isinstance(form, Page) else Visit(request, self._parts, key, session, form)
+        return form if isinstance(form, RenderedPage) else Visit(request, self._parts, key, session, form)
 
     async def sign_in_page(self, request: Request) -> Response:
         wanted = _next(request.query_params.get("next"))
-        return self._ask(request, Page("sign_in.html", {"problem": None, "next": wanted}))
+        return self._ask(request, RenderedPage("sign_in.html", {"problem": None, "next": wanted}))
 
     async def sign_in(self, request: Request) -> Response:
         form = await _read_form(request, _cookie(request, _FORM_COOKIE))
-        if isinstance(form, Page):
+        if isinstance(form, RenderedPage):
             return self._ask(request, form)
         token, next_page = form.text("key"), _next(form.text("next"))
         origin = client_address(request.scope)
@@ -195,7 +195,9 @@ class Guard:
             return self._ask(request, _away("database"))
         if isinstance(key, Problem):
             _log.info("console.sign_in_refused", address=origin, code=key.code)
-            return self._ask(request, Page("sign_in.html", {"problem": key.detail, "next": next_page}, key.status))
+            return self._ask(
+                request, RenderedPage("sign_in.html", {"problem": key.detail, "next": next_page}, key.status)
+            )
         _log.info("console.signed_in", key_id=key.id, address=origin)
         self._sessions.close(_cookie(request, _SESSION_COOKIE))
         cookie = self._sessions.open(token, key.id)
@@ -205,13 +207,13 @@ class Guard:
         self._sessions.close(_cookie(visit.request, _SESSION_COOKIE))
         return Go(address(SIGN_IN))
 
-    def _ask(self, request: Request, page: Page) -> Response:
+    def _ask(self, request: Request, page: RenderedPage) -> Response:
         token = secrets.token_urlsafe(32)
         page = replace(page, values={**page.values, "form_token": token})
         return html(page, _shared(None), _set_cookie(request, _FORM_COOKIE, token, 3600))
 
 
-def _away(what: str) -> Page:
+def _away(what: str) -> RenderedPage:
     detail = f"The {what} cannot be reached, or did not answer in time."
     detail += " The action may or may not have been carried out: check before you repeat it."
     return _error(f"The {what} is away", detail, 503)
@@ -226,7 +228,7 @@ def _next(path: str | None) -> str:
     return path if path is not None and inside and not path.startswith(HOME + SIGN_IN) else HOME
 
 
-async def _read_form(request: Request, token: str) -> Form | Page:
+async def _read_form(request: Request, token: str) -> Form | RenderedPage:
     """The form; an error page if it is too large, or without `token` or from another origin, but for the scheme behind a proxy."""
     body = await HttpRequest(request.scope, request.receive).body(64 * 1024, within_seconds=10.0)
     if isinstance(body, BodyFault):

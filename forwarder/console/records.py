@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from forwarder.console.guard import Visit
-from forwarder.console.responses import NO_SUCH_ACTION, Go, Page, address, moment_of
+from forwarder.console.responses import NO_SUCH_ACTION, Go, RenderedPage, address, moment_of
 from forwarder.console.service import ConsoleParts, Recent
 from forwarder.http.parameters import LARGEST_ID, is_digits, positive
 from forwarder.operate.deployment.audit import details_of
@@ -43,9 +43,9 @@ class TopicPages:
         self._backend = parts.backend
         self._recent = Recent(self._read, parts.backend.clock)
 
-    async def list(self, _visit: Visit) -> Page:
+    async def list(self, _visit: Visit) -> RenderedPage:
         topics, missing = await self._recent.get()
-        return Page("topics.html", {"topics": topics, "missing": missing})
+        return RenderedPage("topics.html", {"topics": topics, "missing": missing})
 
     async def _read(self) -> tuple[Sequence[_Topic], Sequence[str]]:
         found, missing, settings = list[_Topic](), list[str](), self._backend.settings
@@ -68,7 +68,7 @@ class TopicPages:
         return found, missing
 
 
-async def topic_messages(visit: Visit) -> Page:
+async def topic_messages(visit: Visit) -> RenderedPage:
     """A topic's messages from a time on."""
     name, backend = visit.request.path_params["name"], visit.parts.backend
     if name not in backend.settings.topics.all():
@@ -87,15 +87,15 @@ async def topic_messages(visit: Visit) -> Page:
         onward = {"since": last.strftime("%Y-%m-%dT%H:%M:%S.%f"), "partition": partition, "skip": shown}
         more = address(f"/topics/{name}", **onward)
     values = {"topic": name, "since": since.strftime("%Y-%m-%dT%H:%M:%S"), "partition": partition, "problem": problem}
-    return Page("messages.html", {**values, "messages": messages, "whole": whole, "more": more})
+    return RenderedPage("messages.html", {**values, "messages": messages, "whole": whole, "more": more})
 
 
-async def webhooks(visit: Visit) -> Page:
+async def webhooks(visit: Visit) -> RenderedPage:
     """All webhooks."""
-    return Page("webhooks.html", {"endpoints": await visit.parts.webhooks.endpoints(None)})
+    return RenderedPage("webhooks.html", {"endpoints": await visit.parts.webhooks.endpoints(None)})
 
 
-async def webhook(visit: Visit) -> Page:
+async def webhook(visit: Visit) -> RenderedPage:
     """A webhook and its deliveries."""
     endpoint = await visit.parts.webhooks.get(visit.request.path_params["id"], workspace_id=None)
     before, tried = positive(visit.query("before"), LARGEST_ID), visit.query("tried") == "yes"
@@ -107,7 +107,7 @@ async def webhook(visit: Visit) -> Page:
     onward = {"status": status, "tried": "yes" if tried else None}
     more = address(f"/webhooks/{endpoint.id}", **onward, before=found[_ROWS - 1].id) if len(found) > _ROWS else None
     values = {"endpoint": endpoint, "deliveries": found[:_ROWS], "more": more}
-    return Page("webhook.html", {**values, "status": status, "statuses": list(DeliveryStatus), "tried": tried})
+    return RenderedPage("webhook.html", {**values, "status": status, "statuses": list(DeliveryStatus), "tried": tried})
 
 
 async def change_webhook(visit: Visit) -> Go:
@@ -131,7 +131,7 @@ async def change_webhook(visit: Visit) -> Go:
     return Go(address(f"/webhooks/{endpoint_id}"), said)
 
 
-async def audit(visit: Visit) -> Page:
+async def audit(visit: Visit) -> RenderedPage:
     """Who did what."""
     who, action, workspace = visit.query("who"), visit.query("action"), visit.query("workspace")
     wanted, before = AuditFilter(None, who or None, action or None, workspace or None), visit.query("before")
@@ -140,4 +140,4 @@ async def audit(visit: Visit) -> Page:
     if len(found) > _ROWS:
         more = address("/audit", who=who, action=action, workspace=workspace, before=found[_ROWS - 1].number)
     values = {"entries": found[:_ROWS], "details_of": details_of, "more": more}
-    return Page("audit.html", {**values, "who": who, "action": action, "workspace": workspace})
+    return RenderedPage("audit.html", {**values, "who": who, "action": action, "workspace": workspace})

@@ -61,7 +61,7 @@ _NONE: Final = "\N{EN DASH}"
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RenderedPage:
     """A page to render: a template and its values."""
 
     template: str
@@ -77,7 +77,7 @@ class Go:
     notice: str | None = None
 
 
-def html(page: Page, shared: Mapping[str, Any], *headers: Header) -> Response:
+def html(page: RenderedPage, shared: Mapping[str, Any], *headers: Header) -> Response:
     """The page as a response; `shared`: values for every page."""
     text = _templates().get_template(page.template).render({**shared, **page.values})
     return Response(page.status, text.encode(), (NO_STORE, *_PROTECTED, *headers), _HTML)

@@ -8,13 +8,13 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from forwarder.console.guard import Form, Visit
-from forwarder.console.responses import NO_SUCH_ACTION, Go, Page, address, moment_of
+from forwarder.console.responses import NO_SUCH_ACTION, Go, RenderedPage, address, moment_of
 from forwarder.console.service import ConsoleParts
 from forwarder.http.parameters import LARGEST_ID, positive
 from forwarder.operate.submissions import bulk
 from forwarder.operate.submissions.look_up import LookedUp, look_up_in_pms
 from forwarder.operate.submissions.search import History, SubmissionSearch, history_of
-from forwarder.operate.submissions.settle import Decision, NotInDoubt, Repair, decide
+from forwarder.operate.submissions.settle import NotInDoubt, OperatorFinding, Repair, decide
 from forwarder.process.clock import iso
 from forwarder.process.supervision import Stop
 from forwarder.reservation.outcome import MAX_REASON, Status
@@ -40,7 +40,7 @@ class SubmissionPages:
         self._repair = Repair(backend.repairs, backend.clock, backend.audit)
         self._cancellations = bulk.Cancellations(backend, parts.signer)
 
-    async def search(self, visit: Visit) -> Page | Go:
+    async def search(self, visit: Visit) -> RenderedPage | Go:
         if request_id := visit.query("id"):
             return Go(address(f"/submissions/{request_id}"))
         given = {name: visit.query(name) for name in _FIELDS}
@@ -54,9 +54,9 @@ class SubmissionPages:
         values = {"given": given, "statuses": list(Status), "problem": problem, "rows": rows, "more": more}
         looked_back_to = None if following is None else await self._backend.overview.accepted_at(following)
         values |= {"every": every, "go_on": go_on, "stay": stay, "looked_back_to": looked_back_to}
-        return Page("submissions.html", values)
+        return RenderedPage("submissions.html", values)
 
-    async def preview(self, visit: Visit) -> Page:
+    async def preview(self, visit: Visit) -> RenderedPage:
         """What an action would do with all submissions that match a search."""
         given = {name: visit.query(name) for name in _FIELDS}
         found, whole, problem = await self._matches(given, None)
@@ -72,7 +72,7 @@ class SubmissionPages:
         values |= {"count": len(chosen), "ids": " ".join(sorted(chosen)), "already": len(plan.settled)}
         values["refused"] = Counter(plan.refused.values()).most_common()
         values |= {"groups": [(dict(group), count) for group, count in groups], "longest_reason": MAX_REASON}
-        return Page("bulk.html", {**values, "below": found[0].id + 1 if found else ""})
+        return RenderedPage("bulk.html", {**values, "below": found[0].id + 1 if found else ""})
 
     async def run_bulk(self, visit: Visit) -> Go:
         """Does it, with those that matched when the preview was shown and still match."""
@@ -107,12 +107,12 @@ class SubmissionPages:
         found, following = await self._page_of(query, below, rows=_MOST, seconds=10.0)
         return found, following is None, None
 
-    async def in_doubt(self, visit: Visit) -> Page:
+    async def in_doubt(self, visit: Visit) -> RenderedPage:
         account = visit.query("account")
         query = SubmissionQuery(statuses=frozenset({Status.IN_DOUBT}), account_id=account or None)
         rows, following = await self._page_of(query, positive(visit.query("below"), LARGEST_ID))
         more = None if following is None else address("/in-doubt", account=account, below=following)
-        return Page("in_doubt.html", {"rows": rows, "more": more, "account": account})
+        return RenderedPage("in_doubt.html", {"rows": rows, "more": more, "account": account})
 
     async def _page_of(
         self, query: SubmissionQuery, below: int | None, *, rows: int = _ROWS, seconds: float = 0.1
@@ -132,7 +132,7 @@ class SubmissionPages:
             return found[:rows], found[rows - 1].id
         return found, following
 
-    async def act(self, visit: Visit) -> Go | Page:
+    async def act(self, visit: Visit) -> Go | RenderedPage:
         request_id, form, said = visit.request.path_params["request_id"], visit.form, NO_SUCH_ACTION
         match form.text("do"):
             case "guest":
@@ -149,7 +149,7 @@ class SubmissionPages:
                 said = await self._cancel(request_id, form.text("reason"))
         return Go(address(f"/submissions/{request_id}"), said)
 
-    async def show(self, visit: Visit, *, guest: bool = False, looked_up: LookedUp | None = None) -> Page:
+    async def show(self, visit: Visit, *, guest: bool = False, looked_up: LookedUp | None = None) -> RenderedPage:
         history = await self._find(visit.request.path_params["request_id"])
         summary = history.summary
         record: Mapping[str, Any] = from_json(history.stored.record)
@@ -160,7 +160,7 @@ class SubmissionPages:
         letter_id = f"{summary.request_id}.{summary.revision}" if summary.status is Status.FAILED else None
         values = {"summary": summary, "stored": history.stored, "steps": history.steps(), "record": record}
         values |= {"guest": guest, "looked_up": looked_up, "longest_reason": MAX_REASON}
-        return Page("submission.html", {**values, "account": account, "letter_id": letter_id})
+        return RenderedPage("submission.html", {**values, "account": account, "letter_id": letter_id})
 
     async def _find(self, request_id: str) -> History:
         found = await history_of(request_id, self._backend.overview, Deliveries(self._backend.engine))
@@ -172,10 +172,10 @@ class SubmissionPages:
         finding, text, backend = form.text("finding"), form.text("text")[:500], self._backend
         if finding in {"confirmed", "rejected"} and not text:
             return "Nothing was changed: say under which identifier the PMS has it, or why it is given up."
-        if finding not in set(Decision):
+        if finding not in set(OperatorFinding):
             return "Nothing was changed: say what was found in the PMS."
         try:
-            await decide(self._repair, backend.overview, backend.directory, request_id, Decision(finding), text)
+            await decide(self._repair, backend.overview, backend.directory, request_id, OperatorFinding(finding), text)
         except NotInDoubt:
             return "Nothing was changed: it is no longer in doubt, or a worker was just looking for it."
         return "It is settled. A worker publishes its result, or pushes it again, within half a minute."

@@ -34,7 +34,7 @@ from forwarder.reservation.fast import value
 from forwarder.reservation.problems import Problem, with_absolute_links
 
 PLACE: Final = "forwarder.place"
-"""The scope key of a request's `Place`."""
+"""The scope key of a request's `RequestShare`."""
 
 
 class Admission:
@@ -48,21 +48,23 @@ class Admission:
         self.bodies = Shares(max_body_bytes)
         self.responses, self.strangers_responses = Shares(max_response_bytes), Shares(max_response_bytes // 4)
 
-    def enter(self, workspace: str) -> "Place | None":
+    def enter(self, workspace: str) -> "RequestShare | None":
         """A place for a request of this workspace; None where it has all that it may have."""
-        return Place(self, workspace, self.requests, self.responses) if self.requests.take(workspace) else None
+        return RequestShare(self, workspace, self.requests, self.responses) if self.requests.take(workspace) else None
 
-    def enter_unknown(self, address: str) -> "Place | None":
+    def enter_unknown(self, address: str) -> "RequestShare | None":
         """A place for a request from this address, until its caller is known: see `Place.claim`."""
         party = client_of(address)
-        return Place(self, party, self.strangers, self.strangers_responses) if self.strangers.take(party) else None
+        return (
+            RequestShare(self, party, self.strangers, self.strangers_responses) if self.strangers.take(party) else None
+        )
 
-    def uncounted(self, address: str) -> "Place":
+    def uncounted(self, address: str) -> "RequestShare":
         """A place for a request that is always answered. Only its response is counted."""
-        return Place(self, client_of(address), None, self.strangers_responses)
+        return RequestShare(self, client_of(address), None, self.strangers_responses)
 
 
-class Place:
+class RequestShare:
     """One request's share of the budgets. `counted`: the request budget that it counts against."""
 
     __slots__ = ("_admission", "_body_bytes", "_counted", "_party", "_response_bytes", "_responses")
@@ -116,9 +118,9 @@ class Place:
         self.hold_response(0, refusable=False)
 
 
-def place_of(scope: Scope) -> Place | None:
+def place_of(scope: Scope) -> RequestShare | None:
     """The place that a request has; None outside of an application."""
-    return cast("Place | None", scope.get(PLACE))
+    return cast("RequestShare | None", scope.get(PLACE))
 
 
 Header = tuple[bytes, bytes]
@@ -190,7 +192,7 @@ class HttpRequest:
         except TimeoutError:
             return BodyFault.TIMED_OUT
 
-    async def _read_body(self, max_bytes: int, place: Place | None) -> bytes | BodyFault:
+    async def _read_body(self, max_bytes: int, place: RequestShare | None) -> bytes | BodyFault:
         chunks, size, more = list[bytes](), 0, True
         while more:
             message = await self.receive()

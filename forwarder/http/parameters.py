@@ -18,7 +18,7 @@ from starlette.types import Scope
 from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.faults import nearest
 from forwarder.reservation.parsing import http_date, number
-from forwarder.reservation.problems import Fault, Problem, pointer_to
+from forwarder.reservation.problems import FieldFault, Problem, pointer_to
 
 MAX_RETRY_AFTER: Final = 2.0**31
 """Seconds that a longer `Retry-After` counts as: 68 years, the bound that RFC 9111 sets for such numbers."""
@@ -84,17 +84,17 @@ def parameters_of(scope: Scope) -> Parameters:
 
 def refuse_unknown(scope: Scope, known: Collection[str]) -> Problem | None:
     """The refusal if a parameter is not `known`, with the name that was probably meant."""
-    faults: list[Fault] = []
+    faults: list[FieldFault] = []
     for name in [name for name in parameters_of(scope) if name not in known][:10]:
         hint = f"there are {', '.join(sorted(known))}" if known else "this operation takes none"
         if (meant := nearest(name, known)) is not None:
             hint = f"did you mean {meant}?"
         said = f"is no query parameter of this operation: {hint}"
-        faults.append(Fault(pointer_to(name), "unknown_parameter", said))
+        faults.append(FieldFault(pointer_to(name), "unknown_parameter", said))
     return invalid_query(faults) if faults else None
 
 
-def invalid_query(faults: Sequence[Fault]) -> Problem:
+def invalid_query(faults: Sequence[FieldFault]) -> Problem:
     """Every fault in one problem."""
     detail = "; ".join(f"{fault.pointer[1:]} {fault.detail}" for fault in faults)
     return catalogue.INVALID_QUERY.problem(detail if detail.endswith("?") else f"{detail}.", faults=faults)
@@ -107,32 +107,32 @@ FIRST: Final = 1
 PAGE_PARAMETERS: Final = frozenset({"limit", "cursor", "cursors"})
 
 
-def read_limit(parameters: Parameters) -> int | Fault:
+def read_limit(parameters: Parameters) -> int | FieldFault:
     """The page size, capped at the maximum; the fault if invalid."""
     given = parameters.get("limit", (str(DEFAULT_LIMIT),))
     if len(set(given)) > 1:
         return contradictory("limit")
     if not is_digits(given[0]) or not (digits := given[0].lstrip("0")):
         wrong = f"must be a whole number from 1; a page has at most {LARGEST_LIMIT} items"
-        return Fault("/limit", "out_of_range", wrong)
+        return FieldFault("/limit", "out_of_range", wrong)
     return min(int(digits[:4]), LARGEST_LIMIT)  # of more digits each is larger
 
 
-def read_cursor(parameters: Parameters) -> int | Fault:
+def read_cursor(parameters: Parameters) -> int | FieldFault:
     """The cursor of the page; the first page if empty, as from clients that have none yet."""
     given = [*parameters.get("cursor", ()), *parameters.get("cursors", ())]
     if len(set(given)) > 1:
         return contradictory("cursor")
     if not any(given):
         return FIRST
-    return positive(given[0], LARGEST_ID) or Fault(
+    return positive(given[0], LARGEST_ID) or FieldFault(
         "/cursor", "out_of_range", f"must be a whole number from 1 to {LARGEST_ID}, or empty for the first page"
     )
 
 
-def contradictory(name: str) -> Fault:
+def contradictory(name: str) -> FieldFault:
     """The fault of a parameter with several values."""
-    return Fault(f"/{name}", "contradictory", "is given more than once, with different values")
+    return FieldFault(f"/{name}", "contradictory", "is given more than once, with different values")
 
 
 def is_digits(text: str) -> bool:

@@ -37,7 +37,7 @@ from forwarder.reservation.checks.fields import (
     read_item,
 )
 from forwarder.reservation.fast import json_text
-from forwarder.reservation.problems import Fault, Problem, summary_of
+from forwarder.reservation.problems import FieldFault, Problem, summary_of
 from forwarder.tenancy.access import Caller, RateLimits, rate_limited, with_allowance
 
 _RESULT_BYTES: Final = 1_024
@@ -204,7 +204,7 @@ class BulkEndpoint:
             )
         return catalogue.VALIDATION_FAILED.problem(
             "The body must be a JSON array of items. A single reservation goes to its own operation.",
-            faults=(Fault("", "wrong_type", "must be an array"),),
+            faults=(FieldFault("", "wrong_type", "must be an array"),),
         )
 
     async def _made(

@@ -25,7 +25,7 @@ from forwarder.reservation.checks.card_numbers import CardNumbersInText, digits_
 from forwarder.reservation.checks.fields import Plausibility, Reading
 from forwarder.reservation.fast import AnyRequest, UsualRequest, write_usual
 from forwarder.reservation.outcome import Deferred, Rejected
-from forwarder.reservation.problems import Fault, Problem
+from forwarder.reservation.problems import FieldFault, Problem
 from forwarder.reservation.request import BookingEngineRequest, CardDetails, Operation, SealedCard
 from forwarder.reservation.submission import (
     MAX_DEADLINE_SECONDS,
@@ -316,7 +316,7 @@ def asks_for_dry_run(request: HttpRequest) -> bool | Problem:
     code, detail = "invalid_value", "must be true or false"
     if len(given) > 1:
         code, detail = "contradictory", "is given more than once, with different values"
-    return catalogue.INVALID_QUERY.problem(f"dryRun {detail}.", faults=(Fault("/dryRun", code, detail),))
+    return catalogue.INVALID_QUERY.problem(f"dryRun {detail}.", faults=(FieldFault("/dryRun", code, detail),))
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class _Recent:
     under_way: int = 0
 
 
-class Attempt:
+class PublishAttempt:
     """A submission to publish now. Leave it (by `with`) once that ended; it counts as failed unless `acknowledged` was called."""
 
     __slots__ = ("_clock", "_recent", "accepted_at", "receipt")
@@ -86,7 +86,7 @@ class Attempt:
             self._recent.publishing_as = None
 
 
-_Found = Receipt | Problem | Attempt
+_Found = Receipt | Problem | PublishAttempt
 
 
 class IdempotencyCache:
@@ -121,7 +121,7 @@ class IdempotencyCache:
         fresh = self._clock.monotonic() - recent.acknowledged_at < _BELIEVED_SECONDS
         if recent.acknowledged_as is not None and (fresh or submission.refused is not None):
             return Receipt(submission.request_id, recent.acknowledged_as, replayed=True)
-        return submission.refused or Attempt(recent, submission, self._clock)
+        return submission.refused or PublishAttempt(recent, submission, self._clock)
 
     def _remembered(self, submission: NewSubmission) -> _Recent:
         """The state of this key; begins one for this submission if there is none. Kept even if the log then fails: the log may have
@@ -330,7 +330,7 @@ class SubmissionPublisher:
             decided = await self._idempotency.look_up_all(account_id, [each for each in submissions if each.keyed])
             with ExitStack() as attempts:
                 for one in decided:
-                    if isinstance(one, Attempt):
+                    if isinstance(one, PublishAttempt):
                         attempts.enter_context(one)
                 keyed = iter(decided)
                 found: list[_Found] = []
@@ -338,7 +338,7 @@ class SubmissionPublisher:
                     known = next(keyed) if each.keyed else next(keyless)
                     if known is None and each.similar_refused:
                         known = await self.recent.refusal(each)
-                    found.append(known or Attempt(_Recent(each.fingerprint, since=0), each, self._parts.clock))
+                    found.append(known or PublishAttempt(_Recent(each.fingerprint, since=0), each, self._parts.clock))
                 return await self._publish_found(account_id, submissions, found)
         except StoreUnavailable:
             return catalogue.STORE_UNAVAILABLE.problem(f"{responses.NOTHING_ACCEPTED}, under the same key.")
@@ -349,13 +349,13 @@ class SubmissionPublisher:
         messages: dict[str, Message] = {}
         time_slice = TimeSlice()
         for submission, one in zip(submissions, found, strict=True):
-            if isinstance(one, Attempt):
+            if isinstance(one, PublishAttempt):
                 message = messages.setdefault(submission.request_id, submission.message(one.accepted_at))
                 await time_slice.spend(len(message.value))
         refused = await self._send(submissions[0].workspace_id, [*messages.values()]) if messages else {}
         if isinstance(refused, Problem):
             # What the log acknowledged before has its receipt even so.
-            receipts = [one.receipt if isinstance(one, Attempt) else one for one in found]
+            receipts = [one.receipt if isinstance(one, PublishAttempt) else one for one in found]
             known = [each for each in receipts if each is not None]
             return known if len(known) == len(found) else refused
         problems = {request_id: refused[index] for index, request_id in enumerate(messages) if index in refused}
@@ -365,7 +365,7 @@ class SubmissionPublisher:
         results: list[Receipt | Problem] = []
         for submission, one in zip(submissions, found, strict=True):
             request_id = submission.request_id
-            if not isinstance(one, Attempt):
+            if not isinstance(one, PublishAttempt):
                 results.append(one)
             elif request_id in problems:
                 results.append(one.receipt or problems[request_id])

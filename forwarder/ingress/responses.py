@@ -17,7 +17,7 @@ from forwarder.reservation.checks.faults import nearest
 from forwarder.reservation.checks.fields import CARD_LIKE_IDS, Reading
 from forwarder.reservation.fast import AnyRequest, UsualRequest, given, json_text
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problems import Fault, Problem, pointer_to, summary_of
+from forwarder.reservation.problems import FieldFault, Problem, pointer_to, summary_of
 from forwarder.reservation.record import pending_record
 from forwarder.reservation.request import MAX_BODY_BYTES, BookingEngineRequest
 from forwarder.store.lists.port import StoredSubmission
@@ -122,7 +122,7 @@ class CardTextCheck:
         shown_card = document.pop("cardDetails", None)
         # The identifiers in which card numbers are not looked for.
         allowed = _IDENTIFIERS if self.policy == "mask" else _MAY_LOOK_LIKE_CARDS if CARD_LIKE_IDS in skipped else ()
-        faults: list[Fault] = []
+        faults: list[FieldFault] = []
         for pointer, text in _texts(document, ""):
             own = pointer in _IDENTIFIERS and len(number) >= card_numbers.MIN_DIGITS
             if own and number in card_numbers.digits_of(text):
@@ -163,23 +163,23 @@ def _masked(value: Any, pointer: str, at: Collection[str]) -> Any:
     return card_numbers.mask(str(value)) if pointer in at else value
 
 
-def _faults(text: str, pointer: str) -> Iterator[Fault]:
+def _faults(text: str, pointer: str) -> Iterator[FieldFault]:
     """One fault for each kind of finding, without any of its digits."""
     for what in sorted({found.what for found in card_numbers.find(text)}):
         yield _fault(pointer, what)
 
 
-def _fault(pointer: str, what: card_numbers.What) -> Fault:
-    return Fault(pointer, what, f"must not hold {_WHAT[what]}: send the card as cardDetails")
+def _fault(pointer: str, what: card_numbers.What) -> FieldFault:
+    return FieldFault(pointer, what, f"must not hold {_WHAT[what]}: send the card as cardDetails")
 
 
-def _warnings(faults: Sequence[Fault]) -> tuple[CallerWarning, ...]:
+def _warnings(faults: Sequence[FieldFault]) -> tuple[CallerWarning, ...]:
     detail = "This text seemed to hold {}: its digits were masked. Send the card as cardDetails."
     masked = [fault for fault in faults if fault.pointer not in _IDENTIFIERS]
     return tuple(CallerWarning("card_number_masked", one.pointer, detail.format(_WHAT[one.code])) for one in masked)
 
 
-def _refusal(faults: list[Fault]) -> Problem:
+def _refusal(faults: list[FieldFault]) -> Problem:
     return catalogue.CARD_NUMBER_IN_TEXT.problem(
         "A text looks as if it held a card; errors names each by JSON Pointer. Nothing was accepted.", faults=faults
     )
@@ -215,7 +215,7 @@ def malformed_json(where: str, what: str = "body") -> Problem:
     return catalogue.MALFORMED_JSON.problem(f"The {what} is not one JSON document: {where}.")
 
 
-def validation_failed(faults: Sequence[Fault]) -> Problem:
+def validation_failed(faults: Sequence[FieldFault]) -> Problem:
     """Every fault in one problem."""
     return catalogue.VALIDATION_FAILED.problem(summary_of(faults), faults=faults)
 

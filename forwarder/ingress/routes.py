@@ -246,7 +246,7 @@ class Guarded:
             is_flood = caller.code == catalogue.TOO_MANY_BAD_TOKENS.code
             return messages.problem_response(caller) if is_flood else endpoint.refuse(caller, None)
         # A place counted for the caller's workspace; converts the one that the application took for the address, if any.
-        place: messages.Place | None = scope.get(messages.PLACE)
+        place: messages.RequestShare | None = scope.get(messages.PLACE)
         if place is None:
             place = scope[messages.PLACE] = self._parts.admission.enter(caller.workspace_id)
         elif not place.claim(caller.workspace_id):

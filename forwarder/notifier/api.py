@@ -32,7 +32,7 @@ from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.clock import iso
 from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.card_numbers import find
-from forwarder.reservation.problems import Fault, Problem
+from forwarder.reservation.problems import FieldFault, Problem
 from forwarder.store.deliveries import DeliveryEntry
 from forwarder.store.lists.port import fitting, neighbours, sides
 from forwarder.store.submissions.port import StoreUnavailable
@@ -304,14 +304,14 @@ def _problem_of(error: Refusal) -> Problem:
         case port.TooManyEndpoints():
             return catalogue.TOO_MANY_WEBHOOKS.problem(str(error))
         case BadTarget():
-            return api_requests.invalid([Fault("/url", error.code, str(error))])
+            return api_requests.invalid([FieldFault("/url", error.code, str(error))])
         case BadHeaders():
             return api_requests.invalid(error.faults)
         case HeadersNeeded():
             needed = "is required: it was sealed for the host before; send it again, or {} to remove it"
-            return api_requests.invalid([Fault("/headers", "required", needed)])
+            return api_requests.invalid([FieldFault("/headers", "required", needed)])
         case port.UnknownAccount():
-            return api_requests.invalid([Fault("/integrationAccountIds", "invalid_value", str(error))])
+            return api_requests.invalid([FieldFault("/integrationAccountIds", "invalid_value", str(error))])
         case TenancyUnavailable():
             return catalogue.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
         case StoreUnavailable():

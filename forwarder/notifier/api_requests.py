@@ -18,7 +18,7 @@ from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_object
-from forwarder.reservation.problems import Fault, Problem, summary_of
+from forwarder.reservation.problems import FieldFault, Problem, summary_of
 from forwarder.reservation.record import MAX_ID, RESULT_TYPES
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
 from forwarder.store.deliveries import DeliveryStatus
@@ -163,7 +163,7 @@ async def read_request_body(request: Request, model: type[Body], *, optional: bo
     return invalid(body) if isinstance(body, list) else body
 
 
-def invalid(faults: Sequence[Fault]) -> Problem:
+def invalid(faults: Sequence[FieldFault]) -> Problem:
     """All faults in one problem."""
     return catalogue.VALIDATION_FAILED.problem(summary_of(faults), faults=tuple(faults))
 
@@ -172,12 +172,12 @@ def read_page_query(request: Request, *, of_status: bool = False) -> PageQuery |
     """The page that the query parameters ask for."""
     asked = parameters.parameters_of(request.scope)
     limit, cursor = parameters.read_limit(asked), parameters.read_cursor(asked)
-    faults = [fault for fault in (limit, cursor) if isinstance(fault, Fault)]
+    faults = [fault for fault in (limit, cursor) if isinstance(fault, FieldFault)]
     wanted = set(asked.get("status", ())) if of_status else set()
     if len(wanted) > 1:
         faults.append(parameters.contradictory("status"))
     elif not wanted <= set(DeliveryStatus):
-        faults.append(Fault("/status", "invalid_value", f"must be one of {', '.join(DeliveryStatus)}"))
-    if faults or isinstance(limit, Fault) or isinstance(cursor, Fault):
+        faults.append(FieldFault("/status", "invalid_value", f"must be one of {', '.join(DeliveryStatus)}"))
+    if faults or isinstance(limit, FieldFault) or isinstance(cursor, FieldFault):
         return parameters.invalid_query(faults)
     return PageQuery(cursor, limit, DeliveryStatus(wanted.pop()) if wanted else None)

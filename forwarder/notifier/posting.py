@@ -31,7 +31,7 @@ from forwarder.tenancy.port import Disabled, Endpoint, TenancyUnavailable, Unsea
 from forwarder.tenancy.sealing import of_webhook_headers, of_webhook_secret
 from forwarder.topics.codec import MAX_ID, Undecodable, decode_data, header, trace_of
 from forwarder.topics.port import GapFound, Log, Message, Topics
-from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult, Sender, signed_headers
+from forwarder.webhooks.port import EndpointResponse, PostResult, Sender, Unanswered, signed_headers
 
 if TYPE_CHECKING:
     from forwarder.store.delivery_queue import Deliveries
@@ -236,12 +236,12 @@ class Poster:
         except (StoreUnavailable, TenancyUnavailable):
             raise
         except FAULTS as error:  # as said
-            result = NoResponse(INTERNAL_ERROR, str(contained(Where.WEBHOOK_POST, error, **ids)))
+            result = Unanswered(INTERNAL_ERROR, str(contained(Where.WEBHOOK_POST, error, **ids)))
         took = timedelta(seconds=clock.monotonic() - began)
         try:
             decision = decide(delivery, result, began=started, took=took, jitter=self._jitter())
         except FAULTS as error:  # as said
-            result = NoResponse(INTERNAL_ERROR, str(contained(Where.WEBHOOK_POST, error, **ids)))
+            result = Unanswered(INTERNAL_ERROR, str(contained(Where.WEBHOOK_POST, error, **ids)))
             decision = decide(delivery, result, began=started, took=took, jitter=self._jitter())
         attempt = decision.tried.attempt
         metrics.WEBHOOK_DELIVERIES.labels(decision.outcome).inc()

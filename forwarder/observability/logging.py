@@ -92,7 +92,7 @@ def configure_logging(level: str, style: LogFormat, usual_share: float = 1.0) ->
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(file)
-    handler.addFilter(Repeats())
+    handler.addFilter(RepeatFilter())
     processors = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _printable, renderer]
     chain = [*shared, structlog.stdlib.add_logger_name]
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=chain, processors=processors))
@@ -173,7 +173,7 @@ def _printable(_logger: object, _level: str, event: Event) -> Event:
     return {name: printable(said) if isinstance(said, str) else said for name, said in event.items()}
 
 
-class Repeats(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Lets one line per call site of a library pass every ten seconds, with the number suppressed since the last. An unreachable
     broker logs thousands a minute. `clock`: seconds, monotonic."""
 

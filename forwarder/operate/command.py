@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 from typer import Option
 
 from forwarder.assembly.backend import Backend, database_of, open_backend, open_log
-from forwarder.operate.output import AsJson, Failed, Shown, WrongUsage
+from forwarder.operate.output import AsJson, Failed, Printed, WrongUsage
 from forwarder.oversight.audit import Actor, acting_as
 from forwarder.process.clock import SystemClock
 from forwarder.process.loops import first_of
@@ -47,7 +47,7 @@ def runnable(command: Callable[..., Any]) -> Callable[..., None]:
     groups: dict[str, Any] = {name: each for name, each in annotations.items() if is_dataclass(each)}
     details = {name: getattr(each, "__metadata__", [None])[0] for name, each in annotations.items()}
     openers = {name: each for name, each in details.items() if callable(each)}
-    shows = signature.return_annotation is Shown
+    shows = signature.return_annotation is Printed
 
     async def opened(given: dict[str, Any]) -> Any:
         async with AsyncExitStack() as stack:

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from typer import Argument, Option
 
 from forwarder.operate.command import Deployment, commands, open_deployment, require_known
-from forwarder.operate.output import Block, Shown, Table, WrongUsage, picked, progress
+from forwarder.operate.output import Block, Printed, Table, WrongUsage, picked, progress
 from forwarder.operate.scan import texts_in
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
@@ -85,7 +85,7 @@ class TopicRemains:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundGuest:
     """Where a guest's data is. `deliveries`: webhook deliveries, by request id. `parked`: the reasons of cancellations whose
     submissions were not ingested."""
 
@@ -106,7 +106,7 @@ class Guests:
     clock: Clock
     audit: Audit
 
-    async def find(self, query: GuestQuery, on_more: Callable[[int], None] = lambda _ids: None) -> Found:
+    async def find(self, query: GuestQuery, on_more: Callable[[int], None] = lambda _ids: None) -> FoundGuest:
         """All places with the guest's data. A search by e-mail address or phone number reads all submissions, a page at a time, and
         calls `on_more` with how many ids each spans."""
         if query.request_id is not None:
@@ -125,9 +125,9 @@ class Guests:
         accounts = await self.accounts() if parked and of is not None else {}
         parked = [each for each in parked if of in {None, accounts.get(live_account_id(each.account_id))}]
         parked = [each for each in parked if each.request_id == query.request_id or query.is_in(each.reason)]
-        return Found(records, deliveries, parked, await self._remains(query, deliveries))
+        return FoundGuest(records, deliveries, parked, await self._remains(query, deliveries))
 
-    async def erase(self, query: GuestQuery, found: Found) -> tuple[Sequence[str], Sequence[GuestRecord]]:
+    async def erase(self, query: GuestQuery, found: FoundGuest) -> tuple[Sequence[str], Sequence[GuestRecord]]:
         """Erases the erasable ones of `found`; returns their request ids, and all submissions of `found` as they are now. Each
         transaction has an audit entry with the request ids and without the guest."""
         erased: list[str] = []
@@ -178,7 +178,7 @@ _ADVICE: Final = {
 }
 
 
-async def erase(*, query: GuestQuery, yes: bool = False) -> Shown:
+async def erase(*, query: GuestQuery, yes: bool = False) -> Printed:
     """Erase a guest: from submissions, records and webhook deliveries. Without --yes, only show where its data is.
 
     Erased submissions stay as anonymous ones, still recognised and never booked again. Unfinished ones are refused. Messages on
@@ -219,7 +219,7 @@ async def erase(*, query: GuestQuery, yes: bool = False) -> Shown:
     text.append("\nThe PMS, your webhooks' receivers, backups and proxy logs have their own copies.")
     waiting = [f"{each.request_id} {_ADVICE[each.standing]}" for each in records if each.standing in _ADVICE]
     failed = "; ".join(waiting) + "." if yes and waiting else None
-    return Shown({**result, "topics": remains}, text, failed=failed)
+    return Printed({**result, "topics": remains}, text, failed=failed)
 
 
 COMMANDS = commands(erase=erase)
@@ -271,7 +271,7 @@ async def set_retention(
     reservations: Annotated[str | None, Option(metavar="DAYS")] = None,
     deliveries: Annotated[int | None, Option(min=0, max=MAX_DELIVERY_DAYS, metavar="DAYS")] = None,
     dead_letters: Annotated[str | None, Option(metavar="DAYS")] = None,
-) -> Shown:
+) -> Printed:
     """Set the number of days after which a workspace's guests' data is removed. Takes effect within a quarter of an hour.
 
     reservations: Days after the guest of a confirmed reservation left, or after it was rejected or cancelled; or forever.
@@ -289,17 +289,17 @@ async def set_retention(
     kept = {"finished reservations' guests": row["reservations"], "ended deliveries": row["deliveries"]}
     kept["failed submissions"] = row["deadLetters"]
     words = ", ".join(f"{what} {_FOR_EVER if days is None else f'for {days:,} days'}" for what, days in kept.items())
-    return Shown(row, f"Workspace {workspace} keeps {words}.")
+    return Printed(row, f"Workspace {workspace} keeps {words}.")
 
 
 async def show_retention(
     backend: Deployment,
     workspace: Annotated[str | None, Argument(metavar="WORKSPACE", help="The workspace. By default all.")] = None,
-) -> Shown:
+) -> Printed:
     """Show the number of days after which guests' data is removed."""
     rows = [_policy_row(policy) for policy in await backend.tenancy.policies(workspace)]
     shown = [{name: _FOR_EVER if days is None else days for name, days in row.items()} for row in rows]
-    return Shown(rows, Table(shown, ("workspace", "reservations", "deliveries", "deadLetters")))
+    return Printed(rows, Table(shown, ("workspace", "reservations", "deliveries", "deadLetters")))
 
 
 def _days_of(option: str, text: str) -> int | None:
@@ -320,7 +320,7 @@ async def purge(
     before: Annotated[datetime, Option(formats=["%Y-%m-%d"], metavar="YYYY-MM-DD")],
     workspace: Annotated[str | None, Option(help="Only of this workspace.")] = None,
     yes: Annotated[bool, Option("--yes", help="Delete. Without it, only count what would be deleted.")] = False,
-) -> Shown:
+) -> Printed:
     """Delete submissions that were finished before a day.
 
     Confirmed submissions finish when the guest leaves, others with their outcome.
@@ -338,9 +338,9 @@ async def purge(
                 deleted = await submissions.run(day, workspace, on_more)
     result = {"dryRun": not yes, "before": day.isoformat(), "workspace": workspace}
     if yes:
-        return Shown({**result, "submissions": deleted}, f"{deleted:,} submissions deleted.")
+        return Printed({**result, "submissions": deleted}, f"{deleted:,} submissions deleted.")
     would = f"{count:,} submissions would be deleted; --yes deletes." if count else "There is nothing to delete."
-    return Shown({**result, "submissions": count}, would)
+    return Printed({**result, "submissions": count}, would)
 
 
 RETENTION = commands(set=set_retention, show=show_retention)

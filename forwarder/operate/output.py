@@ -78,7 +78,7 @@ Block = str | Table | Grid
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Printed:
     """What a command shows: `value` with --json; without, the blocks of `text`, sentences and tables. `notes` are for people in
     both cases, on standard error. `failed`: why the command exits with code 1 after that."""
 
@@ -104,9 +104,9 @@ def more_than(limit: int) -> Sequence[str]:
     return [f"There are more than the newest {limit:,}; --limit shows more."]
 
 
-def listed(rows: Sequence[Any], columns: Sequence[str], *, notes: Sequence[str] = ()) -> Shown:
+def listed(rows: Sequence[Any], columns: Sequence[str], *, notes: Sequence[str] = ()) -> Printed:
     """Rows as a JSON array, or as a table of `columns`."""
-    return Shown(rows, Table(rows, columns), notes)
+    return Printed(rows, Table(rows, columns), notes)
 
 
 def fields_of(row: Any) -> Grid:
@@ -118,9 +118,9 @@ def fields_of(row: Any) -> Grid:
     return Grid(rows)
 
 
-def of_one(row: Any) -> Shown:
+def of_one(row: Any) -> Printed:
     """One object, as a JSON object or with a line for each field."""
-    return Shown(row, fields_of(row))
+    return Printed(row, fields_of(row))
 
 
 def show(*blocks: Block) -> None:

@@ -13,7 +13,7 @@ from typer import Argument, Exit, Option
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import open_deployment, stop_on_signal, text_from, unless_stopped
-from forwarder.operate.output import AsJson, Block, Shown, Table, WrongUsage, picked
+from forwarder.operate.output import AsJson, Block, Printed, Table, WrongUsage, picked
 from forwarder.reservation.checks.card_numbers import find, mask, may_hold
 from forwarder.store.database import SqlTexts, StoredText
 from forwarder.topics.port import ConsumedMessage, read_to_end
@@ -158,7 +158,9 @@ async def scan(
     ]
     totals = {"texts": texts, "bytes": size, "hits": count, "complete": not left}
     notes = [f"Interrupted. Not looked through to the end: {', '.join(left)}. --only takes one at a time."]
-    Shown({**totals, "scanned": rows, "found": hits}, text, notes if left and not as_json else ()).show(as_json=as_json)
+    Printed({**totals, "scanned": rows, "found": hits}, text, notes if left and not as_json else ()).show(
+        as_json=as_json
+    )
     if count or left:
         raise Exit(1 if count else 130)
 

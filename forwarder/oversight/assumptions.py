@@ -14,7 +14,7 @@ Severity = Literal["info", "warning", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ServerFacts:
     """The facts about a topic, or about the database if `topic` is empty. `settings` under the server's own names; empty for the
     embedded log and store. `standbys`: how many take part in each commit."""
 
@@ -113,7 +113,7 @@ ASSUMPTIONS: Final = tuple(
 )
 
 
-def broken_assumptions(facts: Facts) -> Iterator[Assumption]:
+def broken_assumptions(facts: ServerFacts) -> Iterator[Assumption]:
     """The assumptions about this topic, or the database, that do not hold."""
     get, state, known = facts.settings.get, facts.state, bool(facts.settings)
     found = {"policy": get("cleanup.policy", "delete"), "codec": get("compression.type", "producer")}

@@ -259,7 +259,7 @@ def _parts(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class KindDirectory:
     """Every kind of `registry`."""
 
     client: PmsClient
@@ -305,4 +305,4 @@ async def open_directory(
     traces if `forward_traces`. Tests pass `transport` instead of the network, and `registry` instead of this process's kinds."""
     async with aclosing(transport or ConnectionPool(PoolLimits())) as opened:
         client = PmsClient(opened, clock, policy or PushPolicy(), tracer, forward=forward_traces)
-        yield Directory(client, clock, registry or registered(), grants, plaintext, tracer)
+        yield KindDirectory(client, clock, registry or registered(), grants, plaintext, tracer)

@@ -19,7 +19,7 @@ from forwarder.http.parameters import Parameters, Wait
 from forwarder.process.clock import Clock
 from forwarder.reservation import problems as catalogue
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
-from forwarder.reservation.problems import Fault, Problem
+from forwarder.reservation.problems import FieldFault, Problem
 from forwarder.reservation.request import NOT_BLANK
 from forwarder.reservation.submission import CONFLICTING_BODY, REQUEST_ID, RequestIds
 from forwarder.store.lists.port import DEFAULT_FILTERS, Days, Filters, Order, Page, StoredSubmission
@@ -57,7 +57,7 @@ class PageRequest:
 
 def read_page_request(query: Parameters) -> PageRequest | Problem:
     """The page that the query parameters select; all faults in one problem."""
-    faults: list[Fault] = []
+    faults: list[FieldFault] = []
     limit = _sound(parameters.read_limit(query), parameters.DEFAULT_LIMIT, faults)
     cursor = _sound(parameters.read_cursor(query), parameters.FIRST, faults)
     order: Order | None = _sound(_single(query, "order", _order), None, faults)
@@ -71,9 +71,9 @@ def read_page_request(query: Parameters) -> PageRequest | Problem:
     return parameters.invalid_query(faults) if faults else PageRequest(cursor, limit, filters, order or "asc")
 
 
-def _sound(read: T | Fault, default: T, faults: list[Fault]) -> T:
+def _sound(read: T | FieldFault, default: T, faults: list[FieldFault]) -> T:
     """What was `read`; a fault is added to `faults`."""
-    if isinstance(read, Fault):
+    if isinstance(read, FieldFault):
         faults.append(read)
         return default
     return read
@@ -85,58 +85,58 @@ def write_page(page: Page, limit: int) -> bytes:
     return parameters.write_list(page.records, limit, **cursors)
 
 
-def _statuses(query: Parameters) -> frozenset[Status] | Fault:
+def _statuses(query: Parameters) -> frozenset[Status] | FieldFault:
     """The statuses to list, repeated or joined by commas; without any, the default list."""
     names = [name for given in query.get("status", ()) for name in given.split(",")]
     if not set(names) <= set(Status):
-        return Fault("/status", "invalid_value", f"must be one or several of {', '.join(Status)}")
+        return FieldFault("/status", "invalid_value", f"must be one or several of {', '.join(Status)}")
     return frozenset(map(Status, names)) or LISTED_STATUSES
 
 
-def _days(query: Parameters, name: str, faults: list[Fault]) -> Days:
+def _days(query: Parameters, name: str, faults: list[FieldFault]) -> Days:
     first, last = (_sound(_single(query, f"{name}{end}", _day), None, faults) for end in ("From", "To"))
     if first is not None and last is not None and first > last:
-        faults.append(Fault(f"/{name}To", "contradictory", f"must not be before {name}From"))
+        faults.append(FieldFault(f"/{name}To", "contradictory", f"must not be before {name}From"))
     return Days(first, last)
 
 
-def _single(query: Parameters, name: str, read: Callable[[str, str], T | Fault]) -> T | Fault | None:
+def _single(query: Parameters, name: str, read: Callable[[str, str], T | FieldFault]) -> T | FieldFault | None:
     given = query.get(name, ())
     if len(set(given)) > 1:
         return parameters.contradictory(name)
     return read(name, given[0]) if given else None
 
 
-def _property_id(name: str, text: str) -> str | Fault:
+def _property_id(name: str, text: str) -> str | FieldFault:
     if len(text) > LONGEST_PROPERTY_ID:
-        return Fault(f"/{name}", "too_long", f"must have at most {LONGEST_PROPERTY_ID} characters")
+        return FieldFault(f"/{name}", "too_long", f"must have at most {LONGEST_PROPERTY_ID} characters")
     if not re.fullmatch(NOT_BLANK, text) or "\N{REPLACEMENT CHARACTER}" in text:  # the bytes of another encoding
-        return Fault(f"/{name}", "invalid_value", "must be in UTF-8, not empty, and without the character U+0000")
+        return FieldFault(f"/{name}", "invalid_value", "must be in UTF-8, not empty, and without the character U+0000")
     return text
 
 
-def _day(name: str, text: str) -> date | Fault:
+def _day(name: str, text: str) -> date | FieldFault:
     try:
         return date.fromisoformat(text if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text) else "")
     except ValueError:
-        return Fault(f"/{name}", "invalid_date", "must be a date that exists, written YYYY-MM-DD")
+        return FieldFault(f"/{name}", "invalid_date", "must be a date that exists, written YYYY-MM-DD")
 
 
-def _moment(name: str, text: str) -> datetime | Fault:
+def _moment(name: str, text: str) -> datetime | FieldFault:
     try:
         moment = datetime.fromisoformat(text.upper() if _MOMENT.fullmatch(text) else "")
     except ValueError:
         right = "must be a moment with its offset from UTC, such as 2027-01-15T09:30:00Z; a + is written %2B here"
-        return Fault(f"/{name}", "invalid_value", right)
+        return FieldFault(f"/{name}", "invalid_value", right)
     try:
         return moment.astimezone(UTC)
     except OverflowError:  # some times on the first and last days have no UTC equivalent
         return datetime.min.replace(tzinfo=UTC) if moment.year == 1 else datetime.max.replace(tzinfo=UTC)
 
 
-def _order(name: str, text: str) -> Order | Fault:
+def _order(name: str, text: str) -> Order | FieldFault:
     if text not in {"asc", "desc"}:
-        return Fault(f"/{name}", "invalid_value", "must be asc or desc")
+        return FieldFault(f"/{name}", "invalid_value", "must be asc or desc")
     return cast("Order", text)
 
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from forwarder.reservation import problems as catalogue
 from forwarder.reservation.checks.card_numbers import passes_luhn
 from forwarder.reservation.fast import value
-from forwarder.reservation.problems import Fault, Problem
+from forwarder.reservation.problems import FieldFault, Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 
@@ -135,7 +135,7 @@ def refusals(
         yield catalogue.CARD_REQUIRED.problem(
             "This integration takes a reservation with morChannel PMS only with cardDetails that have a cardNumber; pass them, or "
             "morChannel SELF.",
-            faults=(Fault(pointer, "required", "is required where morChannel is PMS"),),
+            faults=(FieldFault(pointer, "required", "is required where morChannel is PMS"),),
         )
     elif card is not None and sent and (faults := tuple(_card_faults(card, now))):
         yield catalogue.CARD_INVALID.problem(
@@ -145,13 +145,13 @@ def refusals(
     if traits.website and website_id(reservation) in {"", ".", ".."}:  # the last two would resolve to another address
         yield catalogue.WEBSITE_REQUIRED.problem(
             "This integration takes its website identifier from paymentProviderId, which is missing, empty or names none.",
-            faults=(Fault("/paymentProviderId", "required", "is required: the identifier of the website"),),
+            faults=(FieldFault("/paymentProviderId", "required", "is required: the identifier of the website"),),
         )
     if not traits.rooms and str(room_of(reservation)) != str(reservation["propertyId"]):
         yield catalogue.NO_ROOMS.problem(
             "This integration books whole properties, and has no rooms: roomId is the propertyId, or left out where the operation "
             "lets it.",
-            faults=(Fault("/roomId", "not_the_property", "must be the same as propertyId"),),
+            faults=(FieldFault("/roomId", "not_the_property", "must be the same as propertyId"),),
         )
 
 
@@ -180,7 +180,7 @@ def _given(text: str | None) -> str:
     return "" if text is None else text.strip()
 
 
-def _card_faults(card: CardDetails, now: datetime) -> Iterator[Fault]:
+def _card_faults(card: CardDetails, now: datetime) -> Iterator[FieldFault]:
     """A card is valid until its month has ended in every time zone."""
     number, month, year = map(_given, (card.card_number, card.expiry_month, card.expiry_year))
     # People write spaces, and dashes of any length, within a card number.
@@ -189,25 +189,27 @@ def _card_faults(card: CardDetails, now: datetime) -> Iterator[Fault]:
     if not number:
         pass
     elif re.fullmatch(r"[0-9]+", digits) is None:
-        yield Fault(NUMBER, "invalid_value", f"{wanted}: digits, with nothing but spaces or dashes between them")
+        yield FieldFault(NUMBER, "invalid_value", f"{wanted}: digits, with nothing but spaces or dashes between them")
     elif not _MIN_DIGITS <= len(digits) <= _MAX_DIGITS:
-        yield Fault(NUMBER, "invalid_value", f"{wanted} of {_MIN_DIGITS} to {_MAX_DIGITS} digits")
+        yield FieldFault(NUMBER, "invalid_value", f"{wanted} of {_MIN_DIGITS} to {_MAX_DIGITS} digits")
     elif not passes_luhn(digits):
-        yield Fault(NUMBER, "wrong_check_digit", f"{wanted}: one of its digits is wrong, by its check digit (Luhn)")
+        yield FieldFault(
+            NUMBER, "wrong_check_digit", f"{wanted}: one of its digits is wrong, by its check digit (Luhn)"
+        )
     if month and re.fullmatch(r"0?[1-9]|1[0-2]", month) is None:
-        yield Fault(MONTH, "invalid_value", "must be a month from 1 to 12")
+        yield FieldFault(MONTH, "invalid_value", "must be a month from 1 to 12")
         month = ""
     if not year:
         return
     if (written := re.fullmatch(r"(?:20)?([0-9]{2})|([0-9]{4})", year)) is None:
-        yield Fault(YEAR, "invalid_value", "must be a year of two or four digits, such as 31 or 2031")
+        yield FieldFault(YEAR, "invalid_value", "must be a year of two or four digits, such as 31 or 2031")
         return
     there = now - timedelta(hours=12)  # UTC-12, the last time zone in which a month ends
     expires = 2000 + int(written[1]) if written[1] else int(written[2])
     if expires < there.year:
-        yield Fault(YEAR, "card_expired", "must not be past: the card has expired")
+        yield FieldFault(YEAR, "card_expired", "must not be past: the card has expired")
     elif expires == there.year and month and int(month) < there.month:
-        yield Fault(MONTH, "card_expired", "must not be past: the card has expired")
+        yield FieldFault(MONTH, "card_expired", "must not be past: the card has expired")
 
 
 # --- our reference at a PMS: the form sent, which the PMS keeps unshortened, and the forms recognized in responses ---

@@ -11,7 +11,7 @@ from forwarder.reservation.checks.card_numbers import mask
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FieldFault:
     """One fault of a request: `pointer` is the RFC 6901 JSON Pointer of the value at fault."""
 
     pointer: str
@@ -37,7 +37,7 @@ def with_absolute_links(document: bytes, base_url: bytes) -> bytes:
     return document
 
 
-def summary_of(faults: Sequence[Fault]) -> str:
+def summary_of(faults: Sequence[FieldFault]) -> str:
     """The detail of a problem with these faults: the first one, and how many more there are."""
     first = f"{faults[0].pointer or 'The body'} {faults[0].detail}"
     more = len(faults) - 1
@@ -55,7 +55,7 @@ class Problem:
     status: int
     detail: str
     request_id: str | None = None
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[FieldFault, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     retry_after: int | None = None
 
@@ -72,7 +72,7 @@ class Problem:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Problem":
         members = {"type", "title", "status", "detail", "code", "requestId", "instance", "errors"}
-        faults = tuple(Fault(**fault) for fault in body.get("errors", ()))
+        faults = tuple(FieldFault(**fault) for fault in body.get("errors", ()))
         extra = {name: value for name, value in body.items() if name not in members}
         return cls(body["code"], body["title"], body["status"], body["detail"], body.get("requestId"), faults, extra)
 
@@ -92,7 +92,7 @@ class ProblemType:
         detail: str,
         request_id: str | None = None,
         *,
-        faults: Sequence[Fault] = (),
+        faults: Sequence[FieldFault] = (),
         extra: Mapping[str, Any] | None = None,
     ) -> Problem:
         """One occurrence; `detail` has its specifics."""

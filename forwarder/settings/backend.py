@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from forwarder.process.addresses import is_local
 from forwarder.settings.environment import BadSettings, Environment, secret, variable
-from forwarder.store.transport import BadTransport, Transport, transport_of
+from forwarder.store.transport import BadTransport, DatabaseTransport, transport_of
 from forwarder.topics.kafka.security import KafkaSecurity, OAuthClient
 
 _TLS: Final = {"kafka_ca_file", "kafka_certificate_file", "kafka_key_file"}
@@ -81,7 +81,7 @@ def backend_of(environment: Environment) -> Embedded | Distributed:
     return Embedded(environment.data_dir)
 
 
-def _database_transport(url: str) -> Transport:
+def _database_transport(url: str) -> DatabaseTransport:
     try:
         return transport_of(url, os.environ)
     except BadTransport as error:

@@ -34,7 +34,7 @@ from forwarder.http.messages import PROBLEM_JSON, Response, problem_response
 from forwarder.reservation.problems import Problem
 from forwarder.simulator.booking_sync import booking_sync_routes
 from forwarder.simulator.faults import Faults
-from forwarder.simulator.http import Guard, below_any_base, book, name_of, place_of, with_retry_after
+from forwarder.simulator.http import SimulatorGuard, below_any_base, book, name_of, place_of, with_retry_after
 from forwarder.simulator.world import NotBooked, Wanted, World, effect_of
 
 SimulatorApp = Starlette
@@ -138,7 +138,7 @@ def _open_pms_routes(world: World) -> list[BaseRoute]:
             return StarletteResponse(status_code=204)
         return _Refusal(404, "reservation_not_found", "There is no such reservation.").answer
 
-    guard = Guard(world, _failing)
+    guard = SimulatorGuard(world, _failing)
     endpoints = (
         ("POST", "", guard.endpoint(create, books=True)),
         ("GET", "", guard.endpoint(find)),

@@ -33,7 +33,7 @@ from starlette.types import ASGIApp
 
 from forwarder.http.messages import Response
 from forwarder.process.clock import Clock
-from forwarder.simulator.http import Guard, Handler, bearer_of, below_any_base, book, name_of, place_of
+from forwarder.simulator.http import Handler, SimulatorGuard, bearer_of, below_any_base, book, name_of, place_of
 from forwarder.simulator.world import Effect, Made, NotBooked, Wanted, World, effect_of
 
 _MOST_PER_PAGE = 100
@@ -55,7 +55,10 @@ def booking_sync_routes(world: World) -> list[BaseRoute]:
     """The routes of the kind."""
     tokens = _TokenServer(world.clock)
     pms = _BookingSync(world)
-    guard, open_guard = Guard(world, pms.failing), Guard(world, pms.failing, lambda _: "none is needed")
+    guard, open_guard = (
+        SimulatorGuard(world, pms.failing),
+        SimulatorGuard(world, pms.failing, lambda _: "none is needed"),
+    )
 
     def let_in(handler: Handler, *, books: bool = False) -> Handler:
         async def checked(request: Request) -> ASGIApp:

@@ -47,7 +47,7 @@ def book(world: World, request: Request, wanted: Wanted) -> tuple[Made, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class SimulatorGuard:
     """Guards the PMSs of one kind: `endpoint` wraps a handler as Starlette's endpoint. `credential_of`: where a request of that
     kind carries its credential. `failing` builds a response that is only a status, with the seconds that `Retry-After` asks for."""
 

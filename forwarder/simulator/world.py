@@ -58,7 +58,7 @@ def effect_of(*values: object) -> Effect | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Booking:
+class SimulatedBooking:
     """`key`: its idempotency key; `fingerprint` distinguishes bodies."""
 
     name: str
@@ -72,7 +72,7 @@ class Booking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted(Booking):
+class Wanted(SimulatedBooking):
     """A requested booking. `answer` builds the PMS's response, in JSON, from the booking's id; `effect`: of a test value in it."""
 
     answer: Callable[[int], bytes]
@@ -80,7 +80,7 @@ class Wanted(Booking):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made(Booking):
+class Made(SimulatedBooking):
     """A booking that was made."""
 
     id: int
@@ -165,7 +165,7 @@ class World(AbstractContextManager["World", None]):
         nights = self._nights[wanted.place, wanted.room] if self._calendars else set()
         if wanted.effect is Effect.SOLD_OUT or not nights.isdisjoint(_nights(wanted)):
             raise NotBooked("taken")
-        asked = {one.name: getattr(wanted, one.name) for one in fields(Booking)}
+        asked = {one.name: getattr(wanted, one.name) for one in fields(SimulatedBooking)}
         made = Made(id=self._next_id, answer=wanted.answer(self._next_id), **asked)
         # Its answer is JSON already: insert it without encoding it again.
         self._append(to_json({"id": made.id, **asked})[:-1] + b',"answer":' + made.answer + b"}")
@@ -251,5 +251,5 @@ class World(AbstractContextManager["World", None]):
         self._nights[made.place, made.room].difference_update(_nights(made))
 
 
-def _nights(stay: Booking) -> range:
+def _nights(stay: SimulatedBooking) -> range:
     return range(stay.arrival.toordinal(), stay.departure.toordinal())

@@ -16,7 +16,7 @@ class BadTransport(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Transport:
+class DatabaseTransport:
     """`hosts` is empty if the server's local socket is used. A path is a socket, too. `certificate`: the file of our own one."""
 
     hosts: tuple[str, ...]
@@ -24,7 +24,7 @@ class Transport:
     certificate: Path | None = None
 
 
-def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
+def transport_of(url: str, environment: Mapping[str, str]) -> DatabaseTransport:
     """The settings from the URL and libpq's variables in `environment`. Raises `BadTransport`."""
     try:
         parts = urlsplit(url)
@@ -47,7 +47,7 @@ def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
             raise BadTransport("a port must be a number from 1 to 65535")
         named.append(each if each.startswith("/") else urlsplit(f"//{each}").hostname or each)
     own = query.get("sslcert") if mode in _ENCRYPTED else None
-    return Transport(tuple(named), mode in _ENCRYPTED, Path(own) if own else None)
+    return DatabaseTransport(tuple(named), mode in _ENCRYPTED, Path(own) if own else None)
 
 
 def names_session_attrs(url: str, environment: Mapping[str, str]) -> bool:

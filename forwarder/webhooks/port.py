@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from nacl.signing import SigningKey
 
 from forwarder.reservation.checks.card_numbers import find
-from forwarder.reservation.problems import Fault, pointer_to
+from forwarder.reservation.problems import FieldFault, pointer_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class EndpointResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class NoResponse:
+class Unanswered:
     """No response; whether the endpoint has the message is unknown. `failure` is a stable class, `detail` is for people."""
 
     failure: str
     detail: str = ""
 
 
-PostResult = EndpointResponse | NoResponse
+PostResult = EndpointResponse | Unanswered
 
 
 class Sender(Protocol):
@@ -66,7 +66,7 @@ _RESERVED: Final = frozenset(
 class BadHeaders(ValueError):
     """Headers that cannot be sent. `faults` quote no value."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[FieldFault]) -> None:
         super().__init__("; ".join(f"{fault.pointer.removeprefix('/headers/')} {fault.detail}" for fault in faults))
         self.faults = faults
 
@@ -77,19 +77,21 @@ def require_headers(headers: Mapping[str, str]) -> None:
     for number, (name, value) in enumerate(headers.items(), start=1):
         at = pointer_to("headers", name)
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", name) or find(name):
-            fault = Fault(at, "invalid_value", "is not a header name: letters, digits and hyphens, such as X-Api-Key")
+            fault = FieldFault(
+                at, "invalid_value", "is not a header name: letters, digits and hyphens, such as X-Api-Key"
+            )
         elif name.lower() in _RESERVED or name.lower().startswith(("content-", "proxy-", "webhook-")):
-            fault = Fault(at, "reserved", "is reserved: the forwarder or its connection sets it")
+            fault = FieldFault(at, "reserved", "is reserved: the forwarder or its connection sets it")
         elif len(value) > 2_000:  # noqa: PLR2004
-            fault = Fault(at, "too_long", "must have a value of at most 2,000 characters")
+            fault = FieldFault(at, "too_long", "must have a value of at most 2,000 characters")
         elif not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value):
-            fault = Fault(
+            fault = FieldFault(
                 at, "invalid_value", "must have a value of printable ASCII characters, without spaces at its ends"
             )
         elif spellings[name.lower()] > 1:
-            fault = Fault(at, "invalid_value", "is given twice")
+            fault = FieldFault(at, "invalid_value", "is given twice")
         elif number > MAX_HEADERS:
-            fault = Fault(at, "invalid_value", f"is one too many: at most {MAX_HEADERS} headers")
+            fault = FieldFault(at, "invalid_value", f"is one too many: at most {MAX_HEADERS} headers")
         else:
             continue
         faults.append(fault)

@@ -21,7 +21,7 @@ from forwarder.observability.tracing import Kind, Tracer
 from forwarder.process.clock import Clock
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.webhooks.addresses import PORTS, AddressRule, Resolve, Resolver
-from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult, Sender
+from forwarder.webhooks.port import EndpointResponse, PostResult, Sender, Unanswered
 
 _MAX_READ: Final = 1024
 _MAX_EXCERPT: Final = 200
@@ -94,11 +94,11 @@ class HttpSender:
             async with asyncio.timeout(self._seconds):
                 return await self._exchange(url, headers, body)
         except TimeoutError:
-            return NoResponse("timed_out", f"No complete response within {self._seconds:g} s.")
+            return Unanswered("timed_out", f"No complete response within {self._seconds:g} s.")
         except tuple(kind for kind, _, _ in _FAILURES) as error:
             return _no_response(error)
         except (httpcore.UnsupportedProtocol, KeyError, ValueError):
-            return NoResponse("address_invalid", "Not an address that HTTP can be spoken to.")
+            return Unanswered("address_invalid", "Not an address that HTTP can be spoken to.")
 
     async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes) -> EndpointResponse:
         address = httpcore.URL(url)
@@ -159,13 +159,13 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
         raise failed or _AddressRefused(f"{host} does not lead to an address of the public internet")
 
 
-def _no_response(error: Exception) -> NoResponse:
+def _no_response(error: Exception) -> Unanswered:
     """The class of a failure, from httpcore's error and its causes. The detail quotes no path of a URL."""
     detail = mask(str(error))[:_MAX_EXCERPT]
     if isinstance(error, httpcore.ConnectError) and any(isinstance(each, ssl.SSLError) for each in _causes(error)):
-        return NoResponse("tls_failed", detail)
+        return Unanswered("tls_failed", detail)
     failure, says = next((failure, says) for kind, failure, says in _FAILURES if isinstance(error, kind))
-    return NoResponse(failure, says.format(detail))
+    return Unanswered(failure, says.format(detail))
 
 
 def _causes(error: BaseException | None) -> Iterable[BaseException]:

@@ -152,7 +152,7 @@ class Worker:
 
     async def _store_in_step(self, stop: asyncio.Event) -> bool:
         """Waits until the store has all results on the topics, which a restored store lacks; False if `stop` came first."""
-        outage, told = Outage(Where.RECOVERY_CHECK, self._parts.clock), dict[str, int]()
+        outage, logged = Outage(Where.RECOVERY_CHECK, self._parts.clock), dict[str, int]()
         recorder = self._parts.recorder
         try:
             while not stop.is_set():
@@ -167,9 +167,9 @@ class Worker:
                         self.in_step = True
                         recorder.checked = database
                         return True
-                    if lacking != told:
+                    if lacking != logged:
                         _log.error("store.behind_the_log", **lacking)
-                        told = lacking
+                        logged = lacking
                 except _OUTAGES as error:
                     seconds = outage.failed(error)
                 except FAULTS as error:  # contained: nothing is pushed until the check goes through

@@ -9,7 +9,7 @@ from pydantic_core import from_json, to_json
 from forwarder.ingress.message import canonical_form, published_form
 from forwarder.reservation import problems as catalogue
 from forwarder.reservation.outcome import Cancellation, CancellationStatus, Status
-from forwarder.reservation.problems import Fault, Problem, summary_of
+from forwarder.reservation.problems import FieldFault, Problem, summary_of
 from forwarder.reservation.record import SubmissionState, compose_record, record_id_of
 from forwarder.reservation.request import BookingEngineRequest, Operation
 from forwarder.reservation.submission import (
@@ -43,7 +43,7 @@ def _body(operation_id: str) -> Any:
 BOOKING_ENGINE: Final[Mapping[str, Any]] = _body("submitBookingEngineReservation")
 GENERAL: Final[Mapping[str, Any]] = _body("submitReservation")
 CANCELLATION: Final[Mapping[str, Any]] = _body("cancelReservation")
-FAULT: Final = Fault("/guest/email", "invalid_value", "must be an e-mail address, such as guest@example.com")
+FAULT: Final = FieldFault("/guest/email", "invalid_value", "must be an e-mail address, such as guest@example.com")
 
 
 def request_id() -> str:

@@ -8,7 +8,7 @@ from forwarder.pms.accounts import page_text
 from forwarder.pms.fields import SPECIFIED, SentAs, becomes
 from forwarder.pms.mapping.adapter import MappedKind
 from forwarder.pms.mapping.model import SOURCES, PmsMapping, counted, source_of
-from forwarder.pms.mapping.operations import Operation
+from forwarder.pms.mapping.operations import MappedOperation
 from forwarder.pms.mapping.values import DERIVED, FIELDS
 from forwarder.pms.port import Limit
 from forwarder.pms.registry import KINDS
@@ -157,7 +157,7 @@ with the line and the nearest correct word.
 YAML is read literally: `no`, `on` and dates are texts. Duplicate names, `&` and `*` are mistakes.
 
 """
-_OF_OPERATIONS: Final = {field.alias or name: field.description for name, field in Operation.model_fields.items()}
+_OF_OPERATIONS: Final = {field.alias or name: field.description for name, field in MappedOperation.model_fields.items()}
 """An operation that has a default of its own for a key says no more of it than all operations do."""
 _WORDS: Final = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 

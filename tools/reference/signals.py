@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from forwarder.operate.deployment.conditions import Condition, conditions
+from forwarder.operate.deployment.conditions import DeploymentCondition, conditions
 from tools.reference.source import FOLDER, HEAD, documented, modules, table
 
 # --- docs/reference/metrics.md ----------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def rules() -> str:
     return text
 
 
-def _rule(condition: Condition) -> str:
+def _rule(condition: DeploymentCondition) -> str:
     lines = condition.expr.strip().splitlines()
     expression = lines[0] if len(lines) == 1 else "\n".join(["|", *(f"          {line}" for line in lines)])
     after = f"        for: {condition.after}\n" if condition.after else ""
@@ -173,7 +173,7 @@ def alerts_page() -> str:
     return head + "".join(pages) + f"{_ALONE}\n\n{_ALONE_ABOUT}{alone}"
 
 
-def _written(condition: Condition, prose: str) -> str:
+def _written(condition: DeploymentCondition, prose: str) -> str:
     amount, unit = condition.after[:-1], _UNITS.get(condition.after[-1:], "")
     waits = f", after {amount} {unit}{'' if amount == '1' else 's'}" if condition.after else ", at once"
     shown = (

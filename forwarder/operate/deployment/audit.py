@@ -6,7 +6,7 @@ from pydantic_core import from_json
 from typer import Option
 
 from forwarder.operate.command import commands, moment_if_given, open_deployment, require_known
-from forwarder.operate.output import Shown, Table, picked
+from forwarder.operate.output import Printed, Table, picked
 from forwarder.store.audit import AuditEntry, AuditFilter
 
 
@@ -38,7 +38,7 @@ async def list_entries(
     workspace: Annotated[str | None, Option(help="Only of this workspace.")] = None,
     before: Annotated[int | None, Option(min=1, max=2**63 - 1, metavar="NUMBER")] = None,
     limit: Annotated[int, Option(min=1, max=10_000, help="How many, newest first.")] = 50,
-) -> Shown:
+) -> Printed:
     """List operations, newest first: who, from where, what, to what, with what result.
 
     who: Only of this actor: an account of the operating system, or the id of an API key.
@@ -59,7 +59,7 @@ async def list_entries(
         named = f"{entry.actor} ({name})" if name else entry.actor
         shown.append(about | {"who": named, "details": details_of(entry)})
     more = [f"There is more: --before {found[limit - 1].number} shows the next page."] if len(found) > limit else []
-    return Shown(rows, Table(shown, columns), more)
+    return Printed(rows, Table(shown, columns), more)
 
 
 COMMANDS = commands(list=list_entries)

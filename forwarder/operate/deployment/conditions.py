@@ -38,7 +38,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class DeploymentCondition:
     """Something that can be wrong, as conditions.toml describes it. `expr` is empty without an alert. `check`: the readiness check
     of processes that shows it. `status_lacks`: why no snapshot shows it."""
 
@@ -63,18 +63,18 @@ class Condition:
 
 
 @cache
-def conditions() -> Sequence[Condition]:
+def conditions() -> Sequence[DeploymentCondition]:
     """The list."""
     text = files("forwarder.operate.deployment").joinpath("conditions.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text).items()
-    return [Condition(name, **given | {"severity": Severity(given["severity"])}) for name, given in table]
+    return [DeploymentCondition(name, **given | {"severity": Severity(given["severity"])}) for name, given in table]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A case of a condition: what is wrong, and the remedy, usually a command. `page`: of the console; empty if none shows it."""
 
-    condition: Condition
+    condition: DeploymentCondition
     says: str
     mend: str
     page: str = ""
@@ -107,7 +107,7 @@ _CHECKED: Final = {
     "StoreAway": ("store", "{where} cannot reach it"),
     "StoreFull": ("store_writes", "{where} failed to write in the last half minute"),
 }
-"""Conditions that the snapshot itself may meet; otherwise the check of processes, and how its failure is said."""
+"""Conditions that the snapshot itself may meet; otherwise the check of processes, and the words for its failure."""
 _NEEDED: Final = {"NoIngress": "ingress", "NoWorker": "worker", "NoQuery": "query", "BacklogUnknown": "housekeeping"}
 
 
@@ -249,8 +249,8 @@ def _accounts(status: "DeploymentStatus") -> _Seen:
             yield "InDoubt", {**values, "count": work.in_doubt, "since": since}
         if throttled is not None and alone:
             reason = throttled.reason or (most or ("unknown",))[0]
-            told = {"reason": reason, "breaker": throttled.breaker, "credential": _CREDENTIAL.get(reason, "")}
-            yield "BreakerOpen", {**values, **told}
+            said = {"reason": reason, "breaker": throttled.breaker, "credential": _CREDENTIAL.get(reason, "")}
+            yield "BreakerOpen", {**values, **said}
         if each.state is not AccountState.ACTIVE:
             if work.pending:
                 yield "AccountPaused" if each.state is AccountState.PAUSED else "UnknownAccount", values

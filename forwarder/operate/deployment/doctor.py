@@ -13,8 +13,8 @@ from urllib.request import urlopen
 from forwarder.assembly.backend import held_secrets
 from forwarder.operate.deployment.conditions import some, span
 from forwarder.operate.deployment.status import groups_of, open_status, valid_sealing_keys
-from forwarder.operate.output import Grid, Shown
-from forwarder.oversight.assumptions import Facts, broken_assumptions
+from forwarder.operate.output import Grid, Printed
+from forwarder.oversight.assumptions import ServerFacts, broken_assumptions
 from forwarder.oversight.audit import OUTAGES
 from forwarder.oversight.backlog import read_lag
 from forwarder.process.certificates import ENDS_SOON, certificate_ends, pem_of
@@ -45,7 +45,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedDeployment:
     """The deployment to check."""
 
     settings: Settings
@@ -72,7 +72,7 @@ class Checked:
         return await valid_sealing_keys(self.engine, self.clock.now())
 
 
-async def examine(parts: Checked) -> Sequence[Step]:
+async def examine(parts: CheckedDeployment) -> Sequence[Step]:
     """All steps. A step whose prerequisite failed is reported as not tried."""
     backend = parts.settings.backend
     if isinstance(backend, Embedded):
@@ -101,7 +101,7 @@ async def examine(parts: Checked) -> Sequence[Step]:
     return [*found, await _simulator(parts.settings.environment.simulator_url)]
 
 
-async def _topics(parts: Checked) -> Sequence[Step]:
+async def _topics(parts: CheckedDeployment) -> Sequence[Step]:
     wanted, partitions = parts.settings.topics.all(), parts.settings.environment.partitions
     async with parts.log.admin() as admin:
         described = await admin.describe(wanted)
@@ -110,7 +110,7 @@ async def _topics(parts: Checked) -> Sequence[Step]:
     missing = [name for name in wanted if name not in described]
     found = [Step("topics", "failed", f"there is no {name}", "forwarder topics create") for name in missing]
     for name, state in described.items():
-        faults = _steps(f"topic {name}", Facts(settings[name], name, state, partitions))
+        faults = _steps(f"topic {name}", ServerFacts(settings[name], name, state, partitions))
         sync = f"{some(state.replicas, 'replica')}, {state.in_sync} in sync"
         found += faults or [Step(f"topic {name}", "ok", f"{some(state.partitions, 'partition')}, {sync}")]
     for lag in await read_lag(parts.log, groups, parts.clock):
@@ -126,23 +126,23 @@ async def _topics(parts: Checked) -> Sequence[Step]:
     return found
 
 
-def _steps(name: str, facts: Facts) -> list[Step]:
+def _steps(name: str, facts: ServerFacts) -> list[Step]:
     return [
         Step(name, "ok" if each.severity == "info" else each.severity, each.says, each.remedy)
         for each in broken_assumptions(facts)
     ]
 
 
-async def _tables(parts: Checked) -> Sequence[Step]:
+async def _tables(parts: CheckedDeployment) -> Sequence[Step]:
     revisions, current = await parts.revisions()
     says = f"tables at {', '.join(revisions) or 'nothing'}"
     if not current:
         return [Step("store", "failed", says, "forwarder migrate")]
     settings, standbys = await parts.overview.server_settings()
-    return [Step("store", "ok", says), *_steps("database", Facts(settings, standbys=standbys))]
+    return [Step("store", "ok", says), *_steps("database", ServerFacts(settings, standbys=standbys))]
 
 
-async def _time(parts: Checked) -> Sequence[Step]:
+async def _time(parts: CheckedDeployment) -> Sequence[Step]:
     apart = abs(await parts.overview.time() - parts.clock.now())
     says = f"{apart.total_seconds():.1f} s apart from the database's"
     if apart <= timedelta(seconds=2):
@@ -151,7 +151,7 @@ async def _time(parts: Checked) -> Sequence[Step]:
     return [Step("clock", verdict, f"{says}: what is due comes early or late", "let NTP set both")]
 
 
-async def _secret(parts: Checked) -> Sequence[Step]:
+async def _secret(parts: CheckedDeployment) -> Sequence[Step]:
     try:
         held = await parts.admit()
     except UnknownSecret as error:
@@ -160,7 +160,7 @@ async def _secret(parts: Checked) -> Sequence[Step]:
     return [Step("secret", "ok", unset if held is None else f"{held} is this deployment's")]
 
 
-async def _cards(parts: Checked) -> Sequence[Step]:
+async def _cards(parts: CheckedDeployment) -> Sequence[Step]:
     if keys := await parts.sealing_keys():
         return [Step("cards", "ok", f"are sealed to {', '.join(keys)}")]
     remedy = "start a worker, which makes them, or run forwarder migrate"
@@ -181,7 +181,7 @@ def _certificates(files: Mapping[str, Path], now: datetime) -> Iterator[Step]:
         yield Step(name, verdict, says, None if verdict == "ok" else f"renew it in place; {renewed}")
 
 
-async def _callers(parts: Checked) -> Sequence[Step]:
+async def _callers(parts: CheckedDeployment) -> Sequence[Step]:
     keys = [each for each in await parts.tenancy.keys() if each.revoked_at is None]
     account = "forwarder account add --workspace ID --kind KIND --base-url URL --credential-file -"
     found = []
@@ -209,14 +209,14 @@ async def _simulator(url: str | None) -> Step:
 
 
 @asynccontextmanager
-async def open_doctor(settings: Settings) -> AsyncIterator[Checked]:
+async def open_doctor(settings: Settings) -> AsyncIterator[CheckedDeployment]:
     """Opens the deployment of `settings`. Raises `Failed` as `require_data`."""
     async with open_status(settings) as opened:
         engine = opened.engine
-        yield Checked(settings, opened.log, engine, Overview(engine), TenancyAdmin(engine), opened.clock)
+        yield CheckedDeployment(settings, opened.log, engine, Overview(engine), TenancyAdmin(engine), opened.clock)
 
 
-async def doctor() -> Shown:
+async def doctor() -> Printed:
     """Check how the deployment is set up: settings, log, topics, store, clock, secret, keys and simulator, and say what to do.
 
     Read-only. Exit code 1 if a step fails. `forwarder status` shows how the deployment is doing."""
@@ -227,4 +227,4 @@ async def doctor() -> Shown:
         rows += [(step.verdict, step.name, step.says)]
         rows += [] if step.mend is None else [("", "", f"-> {step.mend}")]
     failed = sum(step.verdict == "failed" for step in steps)
-    return Shown(steps, Grid(rows), failed=f"{failed} of {len(steps)} steps failed" if failed else None)
+    return Printed(steps, Grid(rows), failed=f"{failed} of {len(steps)} steps failed" if failed else None)

@@ -19,7 +19,7 @@ import structlog
 from forwarder.assembly.parts import recovery_check, topic_check
 from forwarder.operate.command import moment_if_given, open_deployment
 from forwarder.operate.deployment.topic_copy import BATCH, Submitted, TopicCopy, in_batches
-from forwarder.operate.output import Block, Failed, Shown, WrongUsage
+from forwarder.operate.output import Block, Failed, Printed, WrongUsage
 from forwarder.oversight.audit import OUTAGES, Audit
 from forwarder.oversight.losses import TopicLost
 from forwarder.oversight.restored import PublishedOutcome, RecoveryCheck
@@ -332,7 +332,7 @@ _IN_WORDS: Final = {
 
 async def recover(
     since: str | None = None, from_snapshot: bool = False, topics_lost: bool = False, dry_run: bool = False
-) -> Shown:
+) -> Printed:
     """After a restore: bring the database up to date from the topics, or accept topics that were recreated.
 
     With all workers stopped, or waiting because the database is behind. Restores what was accepted since the snapshot, with the
@@ -350,12 +350,12 @@ async def recover(
         if topics_lost:
             check = topic_check(backend)
             if (lost := await check.lost()) is None:
-                return Shown({"lost": None}, "The topics are complete: nothing to do.")
+                return Printed({"lost": None}, "The topics are complete: nothing to do.")
             text: list[Block] = [*_lost_in_words(lost)]
             if not dry_run:
                 await check.accept(backend.audit)
                 text.append("Done: workers continue with the topics as they are, and are ready within half a minute.")
-            return Shown({"lost": asdict(lost)}, text)
+            return Printed({"lost": asdict(lost)}, text)
         async with backend.log.publisher() as publisher:
             running = Recovery(
                 log=backend.log,
@@ -373,7 +373,7 @@ async def recover(
     text = ["Dry run:" if dry_run else "Done:", *(f"{counts[name]:8,} {words}" for name, words in _IN_WORDS.items())]
     if not dry_run:
         text.append("Start the workers now; waiting ones continue by themselves.")
-    return Shown({**counts, "dry_run": dry_run}, text)
+    return Printed({**counts, "dry_run": dry_run}, text)
 
 
 def _lost_in_words(lost: TopicLost) -> Iterator[str]:

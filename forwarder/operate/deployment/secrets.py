@@ -11,7 +11,7 @@ from typer import Argument
 
 from forwarder.assembly.backend import Backend, required_secrets
 from forwarder.operate.command import WithAnySecret, commands
-from forwarder.operate.output import Failed, Shown, Table, listed, picked
+from forwarder.operate.output import Failed, Printed, Table, listed, picked
 from forwarder.store.submissions.card_keys import CardKeys
 from forwarder.store.submissions.port import CardKey
 from forwarder.tenancy import sealing
@@ -123,23 +123,23 @@ stages, and can be repeated."""
 R = TypeVar("R")
 
 
-async def status(backend: WithAnySecret, notifier_key: bool = False) -> Shown:
+async def status(backend: WithAnySecret, notifier_key: bool = False) -> Printed:
     """Show the secrets that this deployment knows, and how much is sealed to each.
 
     notifier_key: Print the notifier's keys alone, one a line: keep them secret."""
     rows, held = [], required_secrets(backend.settings)
     if notifier_key:
         keys = [secret.webhooks.private_key.hex() for secret in held]
-        return Shown({"notifierKeys": keys}, "\n".join(keys))
+        return Printed({"notifierKeys": keys}, "\n".join(keys))
     for known, sealed in await _secrets(backend).status():
         about = {**picked(known, "id state"), "givenHere": known.id in {secret.id for secret in held}}
         about |= picked(known, "createdAt activatedAt") | {"verifyKey": known.keys.verify_key.hex()}
         rows.append(about | {"sealed": dict(sealed)})
     shown = [{**row, "sealed": ", ".join(f"{n} {name}" for name, n in row["sealed"].items() if n)} for row in rows]
-    return Shown(rows, Table(shown, ("id", "state", "givenHere", "activatedAt", "verifyKey", "sealed")))
+    return Printed(rows, Table(shown, ("id", "state", "givenHere", "activatedAt", "verifyKey", "sealed")))
 
 
-def generate() -> Shown:
+def generate() -> Printed:
     """Generate a new secret, and the keys for processes without it, as settings. Stores nothing."""
     text = secrets.token_urlsafe(32)
     secret = sealing.Secret.from_text(text)
@@ -148,25 +148,25 @@ def generate() -> Shown:
         "FORWARDER_SEALING_VERIFY_KEY": secret.verify_key.hex(),
         "FORWARDER_NOTIFIER_KEY": secret.webhooks.private_key.hex(),
     }
-    return Shown(settings, "\n".join(f"{name}={value}" for name, value in settings.items()))
+    return Printed(settings, "\n".join(f"{name}={value}" for name, value in settings.items()))
 
 
-async def add(backend: WithAnySecret) -> Shown:
+async def add(backend: WithAnySecret) -> Printed:
     """Register FORWARDER_SECRET_KEY, with the one in use in FORWARDER_EARLIER_SECRET_KEYS. It does not seal anything yet."""
     current, new = await _audited(backend, "secret.add", Secrets.add)
     done = "is registered. Restart all workers with it, then: forwarder secret rotate" if new else "was known already."
-    return Shown({"id": current, "added": new}, f"The secret {current} {done}")
+    return Printed({"id": current, "added": new}, f"The secret {current} {done}")
 
 
-async def rotate(backend: WithAnySecret) -> Shown:
+async def rotate(backend: WithAnySecret) -> Printed:
     """Seal with FORWARDER_SECRET_KEY from now on. Every worker must have it first."""
     active, before = await _audited(backend, "secret.rotate", Secrets.rotate)
     now = f"is active, {before} still accepted. Next: forwarder secret reseal"
     done = "is already active." if before is None else now
-    return Shown({"active": active, "before": before}, f"The secret {active} {done}")
+    return Printed({"active": active, "before": before}, f"The secret {active} {done}")
 
 
-async def reseal(backend: WithAnySecret) -> Shown:
+async def reseal(backend: WithAnySecret) -> Printed:
     """Seal everything that other secrets seal to the active one. Safe while the deployment runs; after an interruption run it
     again."""
     _, done = await _audited(backend, "secret.reseal", Secrets.reseal, named=False)
@@ -176,14 +176,14 @@ async def reseal(backend: WithAnySecret) -> Shown:
     return replace(listed(rows, ("what", "resealed", "notOpened")), failed=why if failed else None)
 
 
-async def retire(backend: WithAnySecret, secret_id: Annotated[str, Argument(metavar="SECRET_ID")]) -> Shown:
+async def retire(backend: WithAnySecret, secret_id: Annotated[str, Argument(metavar="SECRET_ID")]) -> Printed:
     """Give up a secret that seals nothing; then every process can be configured without it.
 
     secret_id: Its id in `forwarder secret status`."""
     async with backend.audit.operation("secret.retire", target=secret_id):
         await _secrets(backend).retire(secret_id)
     advice = "Leave it out of FORWARDER_EARLIER_SECRET_KEYS from the next restart on."
-    return Shown({"retired": secret_id}, f"The secret {secret_id} is retired. {advice}")
+    return Printed({"retired": secret_id}, f"The secret {secret_id} is retired. {advice}")
 
 
 async def _audited(

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from forwarder.assembly.backend import Backend, make_database_roles, migrate_backend
 from forwarder.assembly.parts import topic_check
 from forwarder.operate.command import Deployment, commands, open_deployment
-from forwarder.operate.output import AsJson, Failed, Shown, WrongUsage, listed, show_json, show_lines
+from forwarder.operate.output import AsJson, Failed, Printed, WrongUsage, listed, show_json, show_lines
 from forwarder.reservation.checks.card_numbers import mask
 from forwarder.settings import Distributed, Embedded, settings_and_logging
 from forwarder.store.deployment import ProcessRegister
@@ -96,7 +96,7 @@ async def create(
     partitions: Annotated[int | None, Option(min=1, help="Partitions of each topic. By default the setting.")] = None,
     retention_days: Annotated[int | None, Option(min=1, max=3650)] = None,
     replicas: Annotated[int | None, Option(min=1, max=15)] = None,
-) -> Shown:
+) -> Printed:
     """Create the topics that do not exist yet.
 
     retention_days: How many days each topic keeps a message. Default: the brokers' setting.
@@ -115,13 +115,13 @@ async def create(
         if (has := found.get(name, wanted)) != wanted:
             advice = f"set FORWARDER_PARTITIONS={has}, or add partitions with forwarder topics grow."
             lines.append(f"Topic {name} has {has} partitions, not {wanted}. It is left as it is: {advice}")
-    return Shown([{"topic": name} for name in created], "\n".join(lines) or "All topics exist.")
+    return Printed([{"topic": name} for name in created], "\n".join(lines) or "All topics exist.")
 
 
 async def grow(
     partitions: Annotated[int, Argument(min=2, max=10_000, help="How many each topic is to have.")],
     yes: Annotated[bool, Option("--yes", help="Do it. Without it, only say whether that can be done.")] = False,
-) -> Shown:
+) -> Printed:
     """Give the topics more partitions, so that more workers can share them.
 
     First stop the ingresses, let the workers read all messages, and stop them, because messages of a property then go to another
@@ -146,13 +146,13 @@ async def grow(
                     moved = await check.move_all(partitions)
     result = {"topics": small, "partitions": partitions, "first": first, "moved": moved, "done": yes and not first}
     if first:
-        return Shown(result, (), failed="not yet:\n" + "\n".join(f"- {each}" for each in first))
+        return Printed(result, (), failed="not yet:\n" + "\n".join(f"- {each}" for each in first))
     names = ", ".join(small) or "no topic"
     if not yes:
-        return Shown(result, f"{names} would get {partitions} partitions; --yes does it.")
+        return Printed(result, f"{names} would get {partitions} partitions; --yes does it.")
     done = f"{names} now has {partitions} partitions; {moved:,} waiting submissions moved to theirs"
     then = f"Set FORWARDER_PARTITIONS={partitions} for all processes, start the workers, then the ingresses"
-    return Shown(result, f"{done}. {then}.")
+    return Printed(result, f"{done}. {then}.")
 
 
 async def _first(backend: Backend, admin: TopicAdmin) -> list[str]:
@@ -169,7 +169,7 @@ async def _first(backend: Backend, admin: TopicAdmin) -> list[str]:
     return first + [f"stop the worker on {each.host}" for each in live if each.role == "worker"]
 
 
-async def list_topics(backend: Deployment) -> Shown:
+async def list_topics(backend: Deployment) -> Printed:
     """List the topics and their partitions."""
     async with backend.log.admin() as admin:
         found = await admin.list()
@@ -195,7 +195,7 @@ def list_acls(user: str = "User:forwarder-{stage}", command_config: str | None =
         show_lines(shlex.join([*tool, *arguments(acl, named)]) for _, named, acl in granted)
 
 
-def migrate(roles: bool = False) -> Shown:
+def migrate(roles: bool = False) -> Printed:
     """Create or upgrade the database tables. Safe to repeat, and to run concurrently.
 
     roles: Also create a PostgreSQL role for each stage, with the least privileges."""
@@ -203,10 +203,10 @@ def migrate(roles: bool = False) -> Shown:
     applied = migrate_backend(settings)
     text = [f"Applied: {', '.join(applied)}." if applied else "Up to date."]
     if not roles:
-        return Shown({"applied": list(applied)}, text)
+        return Printed({"applied": list(applied)}, text)
     made = make_database_roles(settings)
     use = f"Make a user for each process: CREATE ROLE … LOGIN PASSWORD … IN ROLE {made[0]}."
-    return Shown({"applied": list(applied), "roles": list(made)}, [*text, f"Roles: {', '.join(made)}. {use}"])
+    return Printed({"applied": list(applied), "roles": list(made)}, [*text, f"Roles: {', '.join(made)}. {use}"])
 
 
 COMMANDS = commands(acls=list_acls, create=create, grow=grow, list=list_topics)

@@ -12,8 +12,8 @@ from typer import Argument, Option, confirm
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import open_deployment, require_known, stop_on_signal
-from forwarder.operate.output import Block, Failed, Shown, Table, WrongUsage, progress
-from forwarder.operate.submissions.search import Filters, SubmissionSearch, not_found, status_after
+from forwarder.operate.output import Block, Failed, Printed, Table, WrongUsage, progress
+from forwarder.operate.submissions.search import SearchFilters, SubmissionSearch, not_found, status_after
 from forwarder.oversight.audit import OUTAGES, Audit
 from forwarder.pms.registry import takes_cancellations
 from forwarder.process.clock import Clock, iso
@@ -160,7 +160,7 @@ async def carry_out(
     done: str,
     question: str,
     planned: str | None = None,
-) -> Shown:
+) -> Printed:
     """Asks, calls `repair` with `stop` and `on_done`, and shows the result. `done`, `planned`: what is done, in words. A dry run
     only shows how many of each of `groups` would be repaired, and how many are refused or skipped for which reason."""
     skipped = [f"{count} skipped ({why})" for why, count in Counter(plan.skipped.values()).items()]
@@ -173,7 +173,7 @@ async def carry_out(
         text: list[Block] = [Table(rows, [*rows[0]])] if rows else []
         text.append(f"{len(plan.chosen)} would be {planned or done}.{passed_over}")
         numbers = {"selected": len(plan.chosen), "groups": rows, "already": len(plan.settled)}
-        return Shown({"dryRun": True, **numbers, "refused": plan.refused, "skipped": plan.skipped}, text)
+        return Printed({"dryRun": True, **numbers, "refused": plan.refused, "skipped": plan.skipped}, text)
     agreed(question, yes=consent.yes)
     with stop_on_signal() as stop, progress(len(plan.chosen), "Repairing") as on_done:
         outcome = await repair(stop=stop, on_done=on_done)
@@ -188,7 +188,7 @@ async def carry_out(
         failed = f"{outcome.left} were not tried: {why}. Run the same command again to continue."
     sentence = "; ".join([f"{outcome.done} {done}{f', {already} already were' if already else ''}", *skipped])
     result |= {"failed": refused, "skipped": plan.skipped, "left": outcome.left}
-    return Shown(result, f"{sentence}.", notes, failed)
+    return Printed(result, f"{sentence}.", notes, failed)
 
 
 # --- retrying now -------------------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ async def make_due(
     return await _run(plan.chosen, repair, 200, stop, on_done)
 
 
-async def retry(request_ids: RequestIds = None, *, filters: Filters, consent: Consent) -> Shown:
+async def retry(request_ids: RequestIds = None, *, filters: SearchFilters, consent: Consent) -> Printed:
     """Make submissions that wait for their next try due now: pushes, look-ups, and cancellations in the PMS.
 
     Paused accounts, rate limits and breakers still apply, and a push that may have reached its PMS still waits first. Submissions
@@ -308,7 +308,7 @@ def plan_cancel(found: Sequence[SubmissionSummary]) -> Plan[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _CancelFilters(Filters):
+class _CancelFilters(SearchFilters):
     """The filters for cancelling: here --reason is the reason to cancel, and there is no --pms-id.
 
     reason: Only those whose last try ended for this reason."""
@@ -323,7 +323,7 @@ async def cancel(
     *,
     filters: _CancelFilters,
     consent: Consent,
-) -> Shown:
+) -> Printed:
     """Cancel submissions: pending ones are not sent, confirmed ones are cancelled in their PMS. Asking twice cancels once.
 
     Submissions that match the filters but were rejected or failed are skipped. Exit code 1 if another one cannot be cancelled, or

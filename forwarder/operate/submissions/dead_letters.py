@@ -16,7 +16,7 @@ from typer import Argument, Option
 from forwarder.assembly.backend import Backend
 from forwarder.operate import command, output
 from forwarder.operate.command import Deployment, Limit, commands, moment_if_given, require_known
-from forwarder.operate.output import Block, Failed, Shown, Table, WrongUsage, fields_of, picked
+from forwarder.operate.output import Block, Failed, Printed, Table, WrongUsage, fields_of, picked
 from forwarder.operate.submissions.bulk import OnDone, Yes, agreed
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock
@@ -298,7 +298,7 @@ class LetterOptions:
 
 async def list_letters(
     *, filters: LetterOptions, limit: Limit = 20, everything: Annotated[bool, Option("--all")] = False
-) -> Shown:
+) -> Printed:
     """List dead letters that can be replayed, newest first.
 
     open: its submission is still FAILED because of it. superseded: a later duplicate replaced it, and it cannot be replayed.
@@ -316,7 +316,7 @@ async def list_letters(
     return output.listed(rows[:limit], COLUMNS, notes=more)
 
 
-async def show(backend: Deployment, letter_id: Annotated[str, Argument(metavar="ID")], raw: bool = False) -> Shown:
+async def show(backend: Deployment, letter_id: Annotated[str, Argument(metavar="ID")], raw: bool = False) -> Printed:
     """Show one dead letter: its reason, its headers, its value without the card.
 
     letter_id: The letter's id from `dead-letters list`.
@@ -336,12 +336,12 @@ async def show(backend: Deployment, letter_id: Annotated[str, Argument(metavar="
     else:
         text = "Not shown: it could not be decoded, and may contain anything. --raw shows it."
     whole = {**about, "headers": headers, **({"raw": text} if raw else {"value": value})}
-    return Shown(whole, (fields_of(about), "\nheaders", fields_of(headers), "\nvalue", text))
+    return Printed(whole, (fields_of(about), "\nheaders", fields_of(headers), "\nvalue", text))
 
 
 async def acknowledge(
     failure_class: Annotated[str, Argument(metavar="CLASS", help=f"The class: {', '.join(SET_ASIDE)}.")],
-) -> Shown:
+) -> Printed:
     """Acknowledge messages that workers set aside, once you know where they came from: status and alert end.
 
     The dead letters stay. Further messages of the class are reported again."""
@@ -352,7 +352,7 @@ async def acknowledge(
         backend.audit.operation("dead_letters.acknowledge", target=failure_class),
     ):
         count = await backend.repairs.acknowledge(failure_class)
-    return Shown({"class": failure_class, "acknowledged": count}, f"{count:,} acknowledged.")
+    return Printed({"class": failure_class, "acknowledged": count}, f"{count:,} acknowledged.")
 
 
 def letters_of(backend: Backend) -> DeadLetterReader:
@@ -379,7 +379,7 @@ async def replay(
     dry_run: bool = False,
     rate: Annotated[float, Option(help="Maximum per second.")] = 50.0,
     yes: Yes = False,
-) -> Shown:
+) -> Printed:
     """Put open dead letters back on the topic that they came from.
 
     Workers push them again, until the account's deadline. Replaying twice books once. Undecodable ones are replayed, unchanged,
@@ -422,10 +422,10 @@ async def replay(
         failed = f"{selected - done} were not replayed: {why}. Run the same command again to continue."
     sentence = f"{done} of {selected} put back." if selected else "There is nothing open to put back."
     summary = {**plan.as_json(), "putBack": done, "dryRun": False, "interrupted": interrupted}
-    return Shown(summary, f"{sentence}{_passed_over(plan)}", failed=failed)
+    return Printed(summary, f"{sentence}{_passed_over(plan)}", failed=failed)
 
 
-def _planned(plan: ReplayPlan) -> Shown:
+def _planned(plan: ReplayPlan) -> Printed:
     rows = [row(*each) for each in plan.chosen]
     counts = Counter((letter.account, letter.failure_class) for letter, _ in plan.chosen)
     groups = [{"account": of, "failureClass": name, "count": count} for (of, name), count in sorted(counts.items())]
@@ -435,7 +435,7 @@ def _planned(plan: ReplayPlan) -> Shown:
         text = [Table(rows[:_SHOWN], COLUMNS), more, Table(groups, ("account", "failureClass", "count"))]
     text.append(f"{len(rows)} would be put back.{_passed_over(plan)}")
     summary = {**plan.as_json(), "putBack": 0, "dryRun": True, "interrupted": False}
-    return Shown({**summary, "groups": groups, "letters": rows}, text)
+    return Printed({**summary, "groups": groups, "letters": rows}, text)
 
 
 def _passed_over(plan: ReplayPlan) -> str:

@@ -10,7 +10,7 @@ from typer import Argument
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import Deployment, commands
-from forwarder.operate.output import AsJson, Failed, Shown, listed, picked, say
+from forwarder.operate.output import AsJson, Failed, Printed, listed, picked, say
 from forwarder.operate.submissions.bulk import Yes, agreed
 from forwarder.operate.submissions.search import RequestId, not_found
 from forwarder.operate.tenants.accounts import open_pms
@@ -97,13 +97,13 @@ async def _ask(backend: Backend, opened: PmsDirectory, account: Account, asked: 
     return LookedUp("unknown", f"The PMS does not say ({outcome.reason}): {outcome.detail}")
 
 
-async def look_up(backend: Deployment, request_id: RequestId) -> Shown:
+async def look_up(backend: Deployment, request_id: RequestId) -> Printed:
     """Ask the PMS whether it has the reservation, by our reference. Nothing is changed, here or there.
 
     Use it before you settle a submission of a PMS that workers cannot search. Exit code 1 if the PMS gives no answer."""
     if (found := await look_up_in_pms(backend, request_id)) is None:
         raise not_found(request_id)
-    return Shown(found, (), failed=found.says) if found.answer == "unknown" else Shown(found, found.says)
+    return Printed(found, (), failed=found.says) if found.answer == "unknown" else Printed(found, found.says)
 
 
 # --- doubles ---
@@ -113,7 +113,7 @@ class NotCancelled(Failed):
     """Nothing was cancelled. The message says why, with the remedy. The audit trail has its name."""
 
 
-async def list_doubles(backend: Deployment) -> Shown:
+async def list_doubles(backend: Deployment) -> Printed:
     """List submissions for which the PMS shows a second reservation under the same reference, newest first."""
     rows = []
     for asked in await backend.overview.doubled():
@@ -167,7 +167,7 @@ async def cancel_double(
             left = [one for one in asked.doubles if one != pms_reservation_id]
             await Repairs(backend.engine).undoubled(asked.request_id, left)
     result = {"requestId": request_id, "cancelled": pms_reservation_id}
-    Shown(result, f"{pms_reservation_id} is cancelled in the PMS.").show(as_json=as_json)
+    Printed(result, f"{pms_reservation_id} is cancelled in the PMS.").show(as_json=as_json)
 
 
 DOUBLES = commands(list=list_doubles, cancel=cancel_double)

@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from forwarder.operate import output
 from forwarder.operate.command import Deployment, Limit, moment_if_given, open_deployment, require_known
-from forwarder.operate.output import AsJson, Block, Failed, Grid, Shown, WrongUsage, listed, picked
+from forwarder.operate.output import AsJson, Block, Failed, Grid, Printed, WrongUsage, listed, picked
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import RequestIds
@@ -63,7 +63,7 @@ class SubmissionSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class SearchFilters:
     """Filters, combined with AND.
 
     status: Only these statuses, comma-separated, such as PENDING. Default: all.
@@ -118,10 +118,10 @@ def not_found(request_id: str) -> Failed:
     return Failed(f"submission {request_id} not found; if it was accepted moments ago, try again shortly")
 
 
-def status_after(request_id: str, status: Status, following: str) -> Shown:
+def status_after(request_id: str, status: Status, following: str) -> Printed:
     """A submission's status after a repair, and what happens next."""
     result = {"requestId": request_id, "status": status.value, "next": following}
-    return Shown(result, f"{request_id} is {status.value}. {following}")
+    return Printed(result, f"{request_id} is {status.value}. {following}")
 
 
 def row(summary: SubmissionSummary) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def row(summary: SubmissionSummary) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HistoryStep:
     """An event in the history, `at` a time (ISO 8601). `outcome`: how it ended; `detail`: the message, without card numbers.
     `planned`: it has yet to happen."""
 
@@ -158,41 +158,45 @@ class History:
     unpublished: Sequence[int]
     deliveries: Sequence[DeliveryEntry]
 
-    def steps(self) -> Sequence[Step]:
+    def steps(self) -> Sequence[HistoryStep]:
         """The timeline, earliest first; planned steps last."""
         return sorted(self._unordered(), key=lambda step: (step.planned, "" if step.planned else step.at))
 
-    def _unordered(self) -> Iterator[Step]:
+    def _unordered(self) -> Iterator[HistoryStep]:
         summary, stored = self.summary, self.stored
-        yield Step(summary.accepted_at, "accepted")
-        yield Step(from_json(stored.record)["createdAt"], "stored")
+        yield HistoryStep(summary.accepted_at, "accepted")
+        yield HistoryStep(from_json(stored.record)["createdAt"], "stored")
         for attempt in stored.attempts:
             seconds = attempt.duration_ms / 1000
-            yield Step(attempt.started_at, attempt.action, attempt.outcome, attempt.reason, attempt.detail, seconds)
+            yield HistoryStep(
+                attempt.started_at, attempt.action, attempt.outcome, attempt.reason, attempt.detail, seconds
+            )
         if stored.cancellation is not None:
             asked = stored.cancellation
-            yield Step(asked.requested_at, "cancellation requested", asked.status.value.lower(), detail=asked.reason)
+            yield HistoryStep(
+                asked.requested_at, "cancellation requested", asked.status.value.lower(), detail=asked.reason
+            )
         if stored.revision:
             code = None if stored.problem is None else stored.problem.get("code")
             published = "not published yet" if stored.revision in self.unpublished else "published"
-            yield Step(stored.updated_at, stored.status.value, published, code)
+            yield HistoryStep(stored.updated_at, stored.status.value, published, code)
         for delivery in self.deliveries:
             for posted in delivery.attempts:
                 outcome = posted.failure if posted.status is None else f"HTTP {posted.status}"
                 what, seconds = f"webhook {delivery.endpoint_id}", posted.ms / 1000
-                yield Step(posted.at, what, outcome, detail=posted.detail, seconds=seconds)
+                yield HistoryStep(posted.at, what, outcome, detail=posted.detail, seconds=seconds)
         if summary.held:
-            yield Step("", "a worker has it now", planned=True)
+            yield HistoryStep("", "a worker has it now", planned=True)
         elif summary.due_at is not None:
             step = {Status.PENDING: "try", Status.CONFIRMED: "cancellation"}.get(summary.status, "look-up")
-            yield Step(summary.due_at, step, planned=True)
+            yield HistoryStep(summary.due_at, step, planned=True)
         elif summary.status is Status.IN_DOUBT:
-            yield Step("", "waits for `forwarder submissions settle`", planned=True)
+            yield HistoryStep("", "waits for `forwarder submissions settle`", planned=True)
         if summary.status is Status.PENDING and summary.deadline_at is not None:
-            yield Step(summary.deadline_at, "deadline", planned=True)
+            yield HistoryStep(summary.deadline_at, "deadline", planned=True)
         for delivery in self.deliveries:
             if delivery.status is DeliveryStatus.PENDING and delivery.due_at is not None:
-                yield Step(iso(delivery.due_at), f"webhook {delivery.endpoint_id}", planned=True)
+                yield HistoryStep(iso(delivery.due_at), f"webhook {delivery.endpoint_id}", planned=True)
 
 
 async def history_of(request_id: str, overview: Overview, deliveries: Deliveries) -> History | None:
@@ -208,7 +212,7 @@ _COLUMNS = ("acceptedAt", "status", "requestId", "account", "attempts", "reason"
 _PAGE = 500
 
 
-async def list_submissions(*, filters: Filters, limit: Limit = 20, as_json: AsJson = False) -> None:
+async def list_submissions(*, filters: SearchFilters, limit: Limit = 20, as_json: AsJson = False) -> None:
     """Search submissions of any status, newest first; also REJECTED and FAILED ones, which callers' lists leave out.
 
     Filters are combined with AND. Filters other than account, status, property, PMS id and transaction scan the matching
@@ -238,7 +242,7 @@ async def list_submissions(*, filters: Filters, limit: Limit = 20, as_json: AsJs
             output.show_lines(["[]" if before == "[" else "]"])
 
 
-async def show(backend: Deployment, request_id: RequestId) -> Shown:
+async def show(backend: Deployment, request_id: RequestId) -> Printed:
     """Show one submission: its history, try by try, and what comes next; with --json also its record."""
     if (found := await history_of(request_id, backend.overview, Deliveries(backend.engine))) is None:
         raise not_found(request_id)
@@ -262,10 +266,10 @@ async def show(backend: Deployment, request_id: RequestId) -> Shown:
         "",
         Grid(steps),
     )
-    return Shown({**about, "record": record}, text)
+    return Printed({**about, "record": record}, text)
 
 
-def _step_row(step: Step, accepted_at: str) -> tuple[str, ...]:
+def _step_row(step: HistoryStep, accepted_at: str) -> tuple[str, ...]:
     after = ""
     if step.at:
         seconds = (datetime.fromisoformat(step.at) - datetime.fromisoformat(accepted_at)).total_seconds()

@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from typer import Argument, Option
 
 from forwarder.operate.command import commands, open_deployment, text_from
-from forwarder.operate.output import Failed, Shown, WrongUsage
+from forwarder.operate.output import Failed, Printed, WrongUsage
 from forwarder.operate.submissions.bulk import Consent, OnDone, Outcome, Plan, cancel, carry_out, retry, run_each
 from forwarder.operate.submissions.look_up import look_up
 from forwarder.operate.submissions.search import list_submissions, not_found, show, status_after
@@ -91,7 +91,7 @@ _MAX_NOTE: Final = 200
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
 
 
-class Decision(StrEnum):
+class OperatorFinding(StrEnum):
     """An operator's finding in the PMS."""
 
     CONFIRMED = "confirmed"
@@ -100,17 +100,17 @@ class Decision(StrEnum):
 
 
 async def decide(
-    repair: Repair, overview: Overview, directory: Directory, request_id: str, decision: Decision, text: str
+    repair: Repair, overview: Overview, directory: Directory, request_id: str, decision: OperatorFinding, text: str
 ) -> int | None:
     """Settles a submission. `text`: its id in the PMS if confirmed, the reason if rejected. Returns for how many seconds it is
     pushed again, if it is. Raises `NotInDoubt`, also if there is no such submission, `NotKnown` if its account is gone, and
     `StoreUnavailable`."""
     match decision:
-        case Decision.CONFIRMED:
+        case OperatorFinding.CONFIRMED:
             await repair.confirm(request_id, text)
-        case Decision.REJECTED:
+        case OperatorFinding.REJECTED:
             await repair.reject(request_id, text)
-        case Decision.NOT_MADE:
+        case OperatorFinding.NOT_MADE:
             if (found := await overview.find(request_id)) is None:
                 raise NotInDoubt
             if (account := await directory.account(found[0].account_id)) is None:
@@ -126,15 +126,15 @@ class Settlement(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, validate_by_alias=True)
 
     request_id: _Text
-    decision: Decision
+    decision: OperatorFinding
     pms_reservation_id: _Text | None = None
     reason: _Text | None = None
 
     @model_validator(mode="after")
     def _has_what_its_decision_needs(self) -> "Settlement":
-        if self.decision is Decision.CONFIRMED and self.pms_reservation_id is None:
+        if self.decision is OperatorFinding.CONFIRMED and self.pms_reservation_id is None:
             raise ValueError("a decision confirmed needs pmsReservationId")
-        if self.decision is Decision.REJECTED and self.reason is None:
+        if self.decision is OperatorFinding.REJECTED and self.reason is None:
             raise ValueError("a decision rejected needs reason")
         return self
 
@@ -157,8 +157,8 @@ def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFaul
             settlement = Settlement.model_validate(values)
         except ValidationError as error:
             places = [(".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
-            told = [": ".join(filter(None, (where, says.removeprefix("Value error, ")))) for where, says in places]
-            faults.append(LineFault(number, "; ".join(told)))
+            said = [": ".join(filter(None, (where, says.removeprefix("Value error, ")))) for where, says in places]
+            faults.append(LineFault(number, "; ".join(said)))
             continue
         first, _ = settlements.setdefault(settlement.request_id, (number, settlement))
         if first != number:
@@ -215,7 +215,9 @@ class Settlements:
 
     async def _settle(self, settlement: Settlement) -> bool:
         request_id = settlement.request_id
-        text = (settlement.pms_reservation_id if settlement.decision is Decision.CONFIRMED else settlement.reason) or ""
+        text = (
+            settlement.pms_reservation_id if settlement.decision is OperatorFinding.CONFIRMED else settlement.reason
+        ) or ""
         try:
             await decide(self.repair, self.overview, self.directory, request_id, settlement.decision, text)
         except NotInDoubt:
@@ -233,8 +235,11 @@ class Settlements:
 
 
 def _is_so(settlement: Settlement, summary: SubmissionSummary) -> bool:
-    as_decided = {Decision.CONFIRMED: Status.CONFIRMED, Decision.REJECTED: Status.REJECTED}
-    same = settlement.decision is not Decision.CONFIRMED or summary.pms_reservation_id == settlement.pms_reservation_id
+    as_decided = {OperatorFinding.CONFIRMED: Status.CONFIRMED, OperatorFinding.REJECTED: Status.REJECTED}
+    same = (
+        settlement.decision is not OperatorFinding.CONFIRMED
+        or summary.pms_reservation_id == settlement.pms_reservation_id
+    )
     return same and summary.status is as_decided.get(settlement.decision, Status.PENDING)
 
 
@@ -249,13 +254,13 @@ class _Finding:
     not_made: bool = False
     rejected: Annotated[str | None, Option(metavar="REASON")] = None
 
-    def decision(self) -> tuple[Decision, str]:
+    def decision(self) -> tuple[OperatorFinding, str]:
         """Raises `WrongUsage`."""
         if (self.confirmed is not None) + self.not_made + (self.rejected is not None) != 1:
             raise WrongUsage("Give your finding in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
         if self.not_made:
-            return Decision.NOT_MADE, ""
-        decision = Decision.REJECTED if self.confirmed is None else Decision.CONFIRMED
+            return OperatorFinding.NOT_MADE, ""
+        decision = OperatorFinding.REJECTED if self.confirmed is None else OperatorFinding.CONFIRMED
         if not (said := (self.confirmed or self.rejected or "").strip()):
             raise WrongUsage(f"--{decision.value} must not be empty.")
         return decision, said
@@ -269,7 +274,7 @@ async def settle(
     by: Annotated[str, Option(help="Who checked the PMS, for the audit trail.")] = "",
     note: Annotated[str, Option(help="A note for the audit trail, such as a ticket.")] = "",
     consent: Consent,
-) -> Shown:
+) -> Printed:
     """Settle submissions that are IN_DOUBT. Check the PMS first: your decision is not verified.
 
     file: Settle many: CSV with the columns requestId, decision (confirmed, not_made, rejected), pmsReservationId and reason, or

@@ -16,7 +16,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.assembly.pms_catalog import base_url_of_kind
 from forwarder.operate import command
 from forwarder.operate.command import Deployment, OnlyWorkspace, commands, open_deployment, require_known
-from forwarder.operate.output import Grid, Shown, WrongUsage, listed, of_one, picked
+from forwarder.operate.output import Grid, Printed, WrongUsage, listed, of_one, picked
 from forwarder.operate.tenants import accounts
 from forwarder.operate.tenants.adapters import require_kind
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
@@ -122,7 +122,7 @@ async def add(
     *,
     terms: _NewTerms,
     account_id: Annotated[str | None, Option("--id", help="Its identifier: the integrationAccountId header.")] = None,
-) -> Shown:
+) -> Printed:
     """Add an integration account."""
     require_kind(kind)
     new_id = f"acc_{secrets.token_hex(6)}" if account_id is None else account_id
@@ -138,10 +138,10 @@ async def add(
         async with open_deployment() as backend:
             await accounts.accounts_of(backend).add(account, secret, tls)
     advice = f"`forwarder account probe {shlex.quote(new_id)}` tests the PMS credentials"
-    return Shown({"id": new_id}, f"Account {new_id} added. {advice}.")
+    return Printed({"id": new_id}, f"Account {new_id} added. {advice}.")
 
 
-async def change(account_id: _Id, *, terms: _Terms, same_pms: bool = False, system_tls: bool = False) -> Shown:
+async def change(account_id: _Id, *, terms: _Terms, same_pms: bool = False, system_tls: bool = False) -> Printed:
     """Change an account's settings. --options-file replaces all of its options, --option sets one, --option NAME=null removes it.
 
     Workers apply them within seconds. A new deadline applies to later submissions.
@@ -166,10 +166,10 @@ async def change(account_id: _Id, *, terms: _Terms, same_pms: bool = False, syst
         async with open_deployment() as backend:
             change_it = partial(accounts.accounts_of(backend).change, account_id, credential=secret, options=options)
             changed = await change_it(all_options=whole, tls=own, same_pms=same_pms, **settings)
-    return Shown(_row(changed), f"Account {account_id} changed; all processes use it within seconds.")
+    return Printed(_row(changed), f"Account {account_id} changed; all processes use it within seconds.")
 
 
-async def show(backend: Deployment, account_id: _Id) -> Shown:
+async def show(backend: Deployment, account_id: _Id) -> Printed:
     """Show one account: its settings and options, its backlog, and its next try. Its credential is not shown."""
     account, reader = await accounts.account_of(backend.tenancy, account_id), BacklogReader(backend.engine)
     works = {each.account_id: each for each in await reader.accounts(now=backend.clock.now())}
@@ -180,7 +180,9 @@ async def show(backend: Deployment, account_id: _Id) -> Shown:
     return of_one({**_row(account), **standing})
 
 
-async def probe(backend: Deployment, account_id: _Id, property_id: Annotated[str, Option("--property")] = "0") -> Shown:
+async def probe(
+    backend: Deployment, account_id: _Id, property_id: Annotated[str, Option("--property")] = "0"
+) -> Printed:
     """Test the connection to the account's PMS: DNS, TLS, credentials, and a look-up of a reservation that cannot exist.
 
     Creates nothing in the PMS. Exit code 1 if a step fails.
@@ -192,7 +194,7 @@ async def probe(backend: Deployment, account_id: _Id, property_id: Annotated[str
     rows = [(s.ended, s.name, "" if s.seconds is None else f"{s.seconds * 1000:.0f} ms", s.says) for s in steps]
     remedy = next((step.mend for step in steps if step.ended == accounts.FAILED), None)
     failed = None if remedy is None else f"{account_id} cannot receive pushes. Remedy: {remedy}"
-    return Shown({"id": account_id, "steps": steps}, Grid(rows), failed=failed)
+    return Printed({"id": account_id, "steps": steps}, Grid(rows), failed=failed)
 
 
 @contextmanager
@@ -203,7 +205,7 @@ def _options_in_words(whose: str) -> Iterator[None]:
         raise WrongUsage(f"Invalid options of {whose}. {error}") from error
 
 
-async def list_accounts(backend: Deployment, workspace: OnlyWorkspace = None) -> Shown:
+async def list_accounts(backend: Deployment, workspace: OnlyWorkspace = None) -> Printed:
     """List integration accounts; their options with --json. Credentials are not shown."""
     found = await backend.tenancy.accounts(workspace)
     await require_known(backend, found, workspace=workspace)
@@ -211,20 +213,20 @@ async def list_accounts(backend: Deployment, workspace: OnlyWorkspace = None) ->
     return listed([_row(account) for account in found], columns.split())
 
 
-async def pause(backend: Deployment, account_id: _Id) -> Shown:
+async def pause(backend: Deployment, account_id: _Id) -> Printed:
     """Stop pushing to the account's PMS. Submissions are accepted and wait."""
     return await _set_paused(backend, account_id, paused=True)
 
 
-async def resume(backend: Deployment, account_id: _Id) -> Shown:
+async def resume(backend: Deployment, account_id: _Id) -> Printed:
     """Resume pushing to the account's PMS."""
     return await _set_paused(backend, account_id, paused=False)
 
 
-async def _set_paused(backend: Backend, account_id: str, *, paused: bool) -> Shown:
+async def _set_paused(backend: Backend, account_id: str, *, paused: bool) -> Printed:
     await backend.tenancy.pause(account_id, paused=paused)
     sentence = f"Account {account_id} is {'paused' if paused else 'resumed'}; workers see it within seconds."
-    return Shown({"id": account_id, "paused": paused}, sentence)
+    return Printed({"id": account_id, "paused": paused}, sentence)
 
 
 def _row(account: Account) -> dict[str, Any]:

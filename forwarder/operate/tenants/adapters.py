@@ -11,7 +11,7 @@ from forwarder import __version__
 from forwarder.assembly.pms_catalog import adapters, fields, pms_kinds, try_out
 from forwarder.observability.logging import configure_logging
 from forwarder.operate.command import commands, options_from
-from forwarder.operate.output import AsJson, Failed, Shown, Table, WrongUsage, listed, say, show_json
+from forwarder.operate.output import AsJson, Failed, Printed, Table, WrongUsage, listed, say, show_json
 from forwarder.process.loading import of_kit
 
 _COLUMNS = ("kind", "after a doubt", "cancel", "at once", "requests", "known by", "from")
@@ -31,7 +31,7 @@ def without_kit() -> None:
 vars(without_kit)["context_settings"] = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def list_adapters() -> Shown:
+def list_adapters() -> Printed:
     """List the kinds of PMS: capabilities, request limits, and the options of their accounts."""
     configure_logging("critical", "auto")  # the list names adapters that could not be loaded
     rows = list(adapters())
@@ -48,10 +48,10 @@ def list_adapters() -> Shown:
         text += ["", Table(options, [*options[0]])]
     if lost := [row for row in rows if "error" in row]:
         text += ["\nNot loaded:", Table(lost, ("kind", "from", "error"))]
-    return Shown(rows, text)
+    return Printed(rows, text)
 
 
-def show_fields(kind: _Kind, option: _Option = None, options_file: _File = None) -> Shown:
+def show_fields(kind: _Kind, option: _Option = None, options_file: _File = None) -> Printed:
     """Show what happens to each field of a reservation request: its name in the PMS, in the notes, or not sent and why."""
     require_kind(kind)
     return listed(fields(kind, options_from(option, options_file)), ("field", "becomes"))

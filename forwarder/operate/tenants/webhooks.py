@@ -12,7 +12,7 @@ from forwarder.assembly.parts import webhooks_of
 from forwarder.notifier import webhooks
 from forwarder.notifier.api import delivery_json, endpoint_json
 from forwarder.operate.command import commands, moment, open_deployment, require_known, text_from
-from forwarder.operate.output import Failed, Shown, Table, WrongUsage, fields_of, more_than, of_one
+from forwarder.operate.output import Failed, Printed, Table, WrongUsage, fields_of, more_than, of_one
 from forwarder.store.deliveries import DeliveryStatus
 from forwarder.tenancy.port import Endpoint, TooManyEndpoints, UnknownAccount
 from forwarder.webhooks.port import BadHeaders, BadTarget, public_key
@@ -85,7 +85,7 @@ async def add(
     workspace: Annotated[str, Option(help="The workspace whose results are posted.")],
     *,
     terms: _Terms,
-) -> Shown:
+) -> Printed:
     """Add a webhook and print its secret, which is shown only this once. It receives events from now on."""
     given = terms.given()
     async with _open_webhooks() as hooks:
@@ -93,28 +93,28 @@ async def add(
     return _with_secret(endpoint, secret, f"Webhook {endpoint.id} added for workspace {workspace}.")
 
 
-async def list_webhooks(workspace: _OfWorkspace = None) -> Shown:
+async def list_webhooks(workspace: _OfWorkspace = None) -> Printed:
     """List webhooks, the oldest first."""
     async with open_deployment() as backend:
         rows = [_row(each) for each in await (await webhooks_of(backend)).endpoints(workspace)]
         await require_known(backend, rows, workspace=workspace)
     columns = ("id", "workspace", "url", "enabled", "disabledReason", *_SELECTED)
-    return Shown(rows, Table([*map(_shown, rows)], columns))
+    return Printed(rows, Table([*map(_shown, rows)], columns))
 
 
 def _shown(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**row, **{name: row[name] or _EVERY for name in _SELECTED}}
 
 
-async def show(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
+async def show(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Printed:
     """Show one webhook, without its secret."""
     row = _row(await hooks.get(endpoint_id, workspace_id=workspace))
-    return Shown(row, fields_of(_shown(row)))
+    return Printed(row, fields_of(_shown(row)))
 
 
 async def change(
     endpoint_id: _Id, url: str | None = None, *, terms: _Terms, no_headers: bool = False, workspace: _OfWorkspace = None
-) -> Shown:
+) -> Printed:
     """Change a webhook's address, the events that it receives, or its headers, which replace all earlier ones.
 
     url: Post to this address from now on.
@@ -131,7 +131,7 @@ async def change(
         raise WrongUsage(f"Say what to change: {options}.")
     async with _open_webhooks() as hooks:
         changed = await hooks.change(endpoint_id, workspace_id=workspace, **given)
-    return Shown(_row(changed), f"Webhook {endpoint_id} changed.")
+    return Printed(_row(changed), f"Webhook {endpoint_id} changed.")
 
 
 def _headers_from(file: Path) -> dict[str, str]:
@@ -152,7 +152,7 @@ async def rotate(
     endpoint_id: _Id,
     overlap: Annotated[int, Option(min=0, max=webhooks.MAX_OVERLAP_SECONDS)] = webhooks.DEFAULT_OVERLAP_SECONDS,
     workspace: _OfWorkspace = None,
-) -> Shown:
+) -> Printed:
     """Replace a webhook's secret and print the new one, which is shown only this once.
 
     overlap: How many seconds the old secret signs as well."""
@@ -161,35 +161,35 @@ async def rotate(
     return _with_secret(endpoint, secret, f"Webhook {endpoint_id} has a new secret.{until}")
 
 
-def _with_secret(endpoint: Endpoint, secret: str, sentence: str) -> Shown:
+def _with_secret(endpoint: Endpoint, secret: str, sentence: str) -> Printed:
     key = public_key(secret)
     keys = f"The public key of its v1a signatures:\n{key}\nIts secret, which is not shown again:\n{secret}"
-    return Shown({**_row(endpoint), "secret": secret, "publicKey": key}, f"{sentence} {keys}")
+    return Printed({**_row(endpoint), "secret": secret, "publicKey": key}, f"{sentence} {keys}")
 
 
-async def disable(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
+async def disable(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Printed:
     """Stop sending to a webhook. Events that occur meanwhile are not kept for it."""
     changed = await hooks.disable(endpoint_id, workspace_id=workspace)
-    return Shown(_row(changed), f"Webhook {endpoint_id} is disabled.")
+    return Printed(_row(changed), f"Webhook {endpoint_id} is disabled.")
 
 
-async def enable(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
+async def enable(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Printed:
     """Send to a webhook again, from now on; `recover` also sends stopped deliveries."""
     changed = await hooks.enable(endpoint_id, workspace_id=workspace)
-    return Shown(_row(changed), f"Webhook {endpoint_id} is enabled.")
+    return Printed(_row(changed), f"Webhook {endpoint_id} is enabled.")
 
 
-async def remove(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
+async def remove(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Printed:
     """Remove a webhook. Nothing more is sent to it."""
     await hooks.remove(endpoint_id, workspace_id=workspace)
-    return Shown({"id": endpoint_id, "removed": True}, f"Webhook {endpoint_id} is removed.")
+    return Printed({"id": endpoint_id, "removed": True}, f"Webhook {endpoint_id} is removed.")
 
 
-async def send_test(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Shown:
+async def send_test(hooks: _Hooks, endpoint_id: _Id, workspace: _OfWorkspace = None) -> Printed:
     """Send an event of type webhook.test.v1 to one webhook, even if it does not subscribe to that type."""
     number = await hooks.test(endpoint_id, workspace_id=workspace)
     sentence = f"On its way; `forwarder webhook delivery {endpoint_id} {number}` shows the result."
-    return Shown({"id": endpoint_id, "deliveryId": number}, sentence)
+    return Printed({"id": endpoint_id, "deliveryId": number}, sentence)
 
 
 async def deliveries(
@@ -198,7 +198,7 @@ async def deliveries(
     limit: Annotated[int, Option(min=1, max=10_000, help="How many, newest first.")] = 20,
     tried: bool = False,
     workspace: _OfWorkspace = None,
-) -> Shown:
+) -> Printed:
     """List a webhook's deliveries of the last 30 days, newest first; every try with --json.
 
     tried: Only those that were posted at least once: what its endpoint answers."""
@@ -213,21 +213,23 @@ async def deliveries(
     ended = [row["attempts"][-1] if row["attempts"] else {"status": ""} for row in rows]
     shown = [{**row, "last": str(e["status"] or e.get("failure", ""))} for row, e in zip(rows, ended, strict=True)]
     columns = ("id", "createdAt", "type", "status", "tries", "dueAt", "last")
-    return Shown(rows, Table(shown, columns), more_than(limit) if len(found) > limit else ())
+    return Printed(rows, Table(shown, columns), more_than(limit) if len(found) > limit else ())
 
 
-async def delivery(hooks: _Hooks, endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None) -> Shown:
+async def delivery(
+    hooks: _Hooks, endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None
+) -> Printed:
     """Show one delivery: its event, its status, every try."""
     return of_one(delivery_json(await hooks.delivery(endpoint_id, delivery_id, workspace_id=workspace)))
 
 
-async def resend(hooks: _Hooks, endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None) -> Shown:
+async def resend(hooks: _Hooks, endpoint_id: _Id, delivery_id: _DeliveryId, workspace: _OfWorkspace = None) -> Printed:
     """Send a delivery again, soon and under the same webhook-id, even if it succeeded."""
     entry = await hooks.resend(endpoint_id, delivery_id, workspace_id=workspace)
-    return Shown(delivery_json(entry), f"Delivery {delivery_id} is sent again.")
+    return Printed(delivery_json(entry), f"Delivery {delivery_id} is sent again.")
 
 
-async def recover(endpoint_id: _Id, since: str, workspace: _OfWorkspace = None) -> Shown:
+async def recover(endpoint_id: _Id, since: str, workspace: _OfWorkspace = None) -> Printed:
     """Send all undelivered events again: those that failed, and those that were stopped.
 
     since: Deliveries queued since then: ISO 8601, or an age such as 30m, 2h, 7d."""
@@ -235,7 +237,7 @@ async def recover(endpoint_id: _Id, since: str, workspace: _OfWorkspace = None) 
     async with _open_webhooks() as hooks:
         count = await hooks.recover(endpoint_id, workspace_id=workspace, since=after)
     sentence = f"{count} sent again." if count else "There is nothing to send again."
-    return Shown({"id": endpoint_id, "since": after, "putBack": count}, sentence)
+    return Printed({"id": endpoint_id, "since": after, "putBack": count}, sentence)
 
 
 COMMANDS = {

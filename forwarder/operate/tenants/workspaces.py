@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from forwarder.assembly.backend import Backend
 from forwarder.operate.command import Deployment, OnlyWorkspace, commands, open_deployment, parsed, require_known
-from forwarder.operate.output import Failed, Shown, WrongUsage, listed, of_one, picked
+from forwarder.operate.output import Failed, Printed, WrongUsage, listed, of_one, picked
 from forwarder.tenancy import port
 from forwarder.tenancy.access import read_limit
 
@@ -22,7 +22,7 @@ _RATE_HELP: Final = "100/60s allows 100 submissions in 60 seconds by all of its 
 async def add(
     workspace_id: Annotated[str, Argument(metavar="ID", help="Its identifier: the workspaceId header.")],
     rate: Annotated[str | None, Option(metavar="RATE", help=_RATE_HELP)] = None,
-) -> Shown:
+) -> Printed:
     """Add a workspace."""
     limit = None if rate is None else parsed("--rate", read_limit, rate)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}", workspace_id):
@@ -32,16 +32,16 @@ async def add(
         )
     async with open_deployment(creates=True) as backend:
         await backend.tenancy.add_workspace(workspace_id, limit)
-    return Shown({"id": workspace_id}, f"Workspace {workspace_id} added.")
+    return Printed({"id": workspace_id}, f"Workspace {workspace_id} added.")
 
 
-async def list_workspaces(backend: Deployment) -> Shown:
+async def list_workspaces(backend: Deployment) -> Printed:
     """List workspaces, and how many accounts, keys and webhooks each has."""
     columns = ("id", "accounts", "keys", "webhooks", "rate", "createdAt")
     return listed([_row(each) for each in await backend.tenancy.workspaces()], columns)
 
 
-async def show(backend: Deployment, workspace_id: _Id) -> Shown:
+async def show(backend: Deployment, workspace_id: _Id) -> Printed:
     """Show one workspace."""
     return of_one(_row(await _known(backend, workspace_id)))
 
@@ -49,16 +49,16 @@ async def show(backend: Deployment, workspace_id: _Id) -> Shown:
 async def change(
     workspace_id: _Id,
     rate: Annotated[str, Option(metavar="RATE", help=f"{_RATE_HELP} {_NO_RATE}: only the limits of its keys apply.")],
-) -> Shown:
+) -> Printed:
     """Change the rate that all keys of a workspace share. Every process applies it within seconds."""
     limit = None if rate == _NO_RATE else parsed("--rate", read_limit, rate)
     async with open_deployment() as backend:
         await backend.tenancy.limit_workspace(workspace_id, limit)
     done = "no longer has a rate" if limit is None else f"is limited to {limit}"
-    return Shown({"id": workspace_id, "rate": rate}, f"Workspace {workspace_id} {done}.")
+    return Printed({"id": workspace_id, "rate": rate}, f"Workspace {workspace_id} {done}.")
 
 
-async def remove(backend: Deployment, workspace_id: _Id, yes: bool = False) -> Shown:
+async def remove(backend: Deployment, workspace_id: _Id, yes: bool = False) -> Printed:
     """Remove a workspace that has neither accounts nor webhooks. Its keys end with it.
 
     yes: Remove it. Without it, only say whether that can be done."""
@@ -70,7 +70,7 @@ async def remove(backend: Deployment, workspace_id: _Id, yes: bool = False) -> S
         raise Failed(f"workspace {workspace_id} has {has}, and cannot be removed")
     done, after = ("removed", "") if yes else ("would be removed", "; --yes removes")
     result = {"id": workspace_id, "removed": yes, "keys": found.keys}
-    return Shown(result, f"Workspace {workspace_id} {done}, and {found.keys} keys with it{after}.")
+    return Printed(result, f"Workspace {workspace_id} {done}, and {found.keys} keys with it{after}.")
 
 
 async def _known(backend: Backend, workspace_id: str) -> port.Workspace:
@@ -132,7 +132,7 @@ class _Terms:
         return terms
 
 
-async def add_key(workspace: str, test: bool = False, *, terms: _Terms) -> Shown:
+async def add_key(workspace: str, test: bool = False, *, terms: _Terms) -> Printed:
     """Create a key and print its token, which is shown only this once.
 
     workspace: The workspace that the key is for.
@@ -142,10 +142,10 @@ async def add_key(workspace: str, test: bool = False, *, terms: _Terms) -> Shown
         key, token = await backend.tenancy.add_key(workspace, test=test, **given)
     what, may = "Test key" if test else "Key", port.write_scopes(key.scopes).replace(" ", ", ")
     sentence = f"{what} {key.id} for workspace {workspace}, for {may}. Its token, which is not shown again:\n{token}"
-    return Shown({"id": key.id, "token": token, "test": key.test, **_terms_of(key)}, sentence)
+    return Printed({"id": key.id, "token": token, "test": key.test, **_terms_of(key)}, sentence)
 
 
-async def list_keys(backend: Deployment, workspace: OnlyWorkspace = None) -> Shown:
+async def list_keys(backend: Deployment, workspace: OnlyWorkspace = None) -> Printed:
     """List keys, including revoked ones, oldest first. Tokens are not stored."""
     found = await backend.tenancy.keys(workspace)
     await require_known(backend, found, workspace=workspace)
@@ -153,19 +153,19 @@ async def list_keys(backend: Deployment, workspace: OnlyWorkspace = None) -> Sho
     return listed([_key_row(key) for key in found], columns)
 
 
-async def change_key(key_id: _KeyId, *, terms: _Terms) -> Shown:
+async def change_key(key_id: _KeyId, *, terms: _Terms) -> Printed:
     """Change a key's terms; options that are not given stay unchanged. Every process applies them within seconds."""
     if not (given := terms.given()):
         raise WrongUsage("Say what to change: --scope, --expires, --from, --rate or --name.")
     async with open_deployment() as backend:
         known = await backend.tenancy.change_key(key_id, **given)
-    return Shown(_key_row(known), f"Key {key_id} is changed; every process sees it within seconds.")
+    return Printed(_key_row(known), f"Key {key_id} is changed; every process sees it within seconds.")
 
 
-async def revoke(backend: Deployment, key_id: _KeyId) -> Shown:
+async def revoke(backend: Deployment, key_id: _KeyId) -> Printed:
     """Revoke a key. Every process refuses it within seconds."""
     await backend.tenancy.revoke_key(key_id)
-    return Shown({"id": key_id, "revoked": True}, f"Key {key_id} is revoked.")
+    return Printed({"id": key_id, "revoked": True}, f"Key {key_id} is revoked.")
 
 
 def _terms_of(key: port.ApiKey) -> dict[str, Any]:

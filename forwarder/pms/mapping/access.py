@@ -19,7 +19,7 @@ from pydantic_core import from_json, to_json
 from forwarder.pms import sdk
 from forwarder.pms.auth import is_unauthorized
 from forwarder.pms.http.client import destination_of
-from forwarder.pms.mapping.parts import Condition, HeaderName, Scalar, Table, Text
+from forwarder.pms.mapping.parts import Condition, HeaderName, MappingTable, Scalar, Text
 from forwarder.pms.mapping.values import nonsense
 
 SignedPart = Literal["method", "path", "query", "timestamp", "nonce", "bodySha256", "key"]
@@ -34,7 +34,7 @@ def _token_url(url: str) -> str:
     return url
 
 
-class OAuth(Table):
+class OAuth(MappingTable):
     """Access tokens of OAuth 2.0. They are kept with the account, and shared by all workers."""
 
     grant: Literal["client_credentials", "refresh_token", "header"] = "client_credentials"
@@ -64,7 +64,7 @@ class OAuth(Table):
             yield "`header` is for the grant header, which needs it"
 
 
-class Signature(Table):
+class Signature(MappingTable):
     """HMAC-SHA256 in base64 over parts of the request, one on each line. The credential is `KEY:SECRET`."""
 
     headers: Mapping[HeaderName, Literal["key", "timestamp", "nonce", "signature"]]
@@ -80,7 +80,7 @@ class Signature(Table):
             yield f"headers: one must carry the {', '.join(sorted(lacking))} that is signed"
 
 
-class Auth(Table):
+class Auth(MappingTable):
     """How requests are authenticated."""
 
     only_if: Mapping[Text, Scalar] = Field(default_factory=dict)

@@ -15,7 +15,7 @@ from forwarder.pms.mapping import response as answers
 from forwarder.pms.mapping.access import Credentials
 from forwarder.pms.mapping.document import DocumentFault, load_document
 from forwarder.pms.mapping.model import PmsMapping
-from forwarder.pms.mapping.operations import Cancel, Find, Operation, Show
+from forwarder.pms.mapping.operations import Cancel, Find, MappedOperation, Show
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked, Requests, table_of
 from forwarder.pms.mapping.values import MISSING, DoesNotFit, assembled, texts_at, value_at
@@ -288,7 +288,7 @@ class MappedAdapter:
         in_words = failed.reason == REFUSED_IN_WORDS and sdk.cancelled_before(failed.detail)
         return sdk.Cancelled() if in_words else sdk.harmless(failed)
 
-    async def _ask(self, operation: Operation, asked: Asked, send: sdk.Send) -> answers.Answer:
+    async def _ask(self, operation: MappedOperation, asked: Asked, send: sdk.Send) -> answers.Answer:
         try:
             request = self._requests.build(operation, asked)
         except DoesNotFit as misfit:  # it was made under another mapping

@@ -16,7 +16,7 @@ from forwarder.pms import sdk
 from forwarder.pms.mapping import parts
 from forwarder.pms.mapping.access import Auth
 from forwarder.pms.mapping.document import DocumentFault, load_document
-from forwarder.pms.mapping.operations import Cancel, Confirm, Create, Find, Operation, Show
+from forwarder.pms.mapping.operations import Cancel, Confirm, Create, Find, MappedOperation, Show
 from forwarder.pms.mapping.values import JsonPath, nearest, nonsense
 from forwarder.reservation.booking import AS_IT_IS
 from forwarder.reservation.evidence import KEY_SECONDS
@@ -34,7 +34,7 @@ SOURCES: Final[Mapping[By, str]] = {
 """What each source is, the most certain first."""
 
 
-class Statement(parts.Table):
+class Statement(parts.MappingTable):
     """The source of some statements of a mapping."""
 
     of: Annotated[tuple[str, ...], BeforeValidator(parts.as_list), Field(min_length=1)]
@@ -69,7 +69,7 @@ def _base_url(text: str) -> str:
 OptionText = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f]+$")]
 
 
-class Option(parts.Table):
+class Option(parts.MappingTable):
     """A setting of an account."""
 
     description: parts.Text
@@ -98,7 +98,7 @@ class Option(parts.Table):
 OptionName = Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9]*$")]
 
 
-class Allowed(parts.Table):
+class Allowed(parts.MappingTable):
     """A published limit."""
 
     requests: Annotated[int, Field(ge=1)]
@@ -112,14 +112,14 @@ class Allowed(parts.Table):
 HeaderText = Annotated[str, Field(pattern=r"^[\x20-\x7e]*$")]
 
 
-class FromOption(parts.Table):
+class FromOption(parts.MappingTable):
     """A header whose value is an option of the account."""
 
     option: OptionName
     """The name of the option."""
 
 
-class PmsMapping(parts.Table):
+class PmsMapping(parts.MappingTable):
     """A mapping."""
 
     title: parts.Text | None = None
@@ -227,7 +227,7 @@ class PmsMapping(parts.Table):
             yield f"evidence: nothing says by what {', '.join(missing)} is known"
 
     @property
-    def operations(self) -> Mapping[str, Operation]:
+    def operations(self) -> Mapping[str, MappedOperation]:
         named = {"create": self.create, "confirm": self.confirm, "find": self.find, "cancel": self.cancel}
         return {name: operation for name, operation in named.items() if operation is not None}
 

@@ -18,7 +18,7 @@ certain; after `in_doubt` and `failed` it may have been."""
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
-class Operation(parts.Table):
+class MappedOperation(parts.MappingTable):
     """A request, and what its responses mean."""
 
     fields: ClassVar[frozenset[str]]
@@ -83,7 +83,7 @@ class Operation(parts.Table):
                 yield f"errors, rule {number}: such a status may come from any server on the way; {better}"
 
 
-class _Make(Operation):
+class _Make(MappedOperation):
     """Makes something."""
 
     outcomes = frozenset({*sdk.REFUSALS, *NOT_REFUSALS}) - {"cancellation_refused"}
@@ -146,7 +146,7 @@ class Create(_Make):
         return next((name for ours in ("notes", "comments") for name in first if first[name] == (ours,)), None)
 
 
-class Show(Operation):
+class Show(MappedOperation):
     """Reads one reservation by the PMS's id. After a rule that becomes `absent`, `find` must not find it either."""
 
     about_one = "readBack"
@@ -162,7 +162,7 @@ class Show(Operation):
     """`refusal`: it is read only after a refusal."""
 
 
-class _Change(Operation):
+class _Change(MappedOperation):
     """Changes a reservation."""
 
     fields = FIELDS - CARD_FIELDS - {PMS_GUEST_ID}
@@ -187,7 +187,7 @@ class Confirm(_Change):
     unfit = frozenset({"GET", "DELETE"})
 
 
-class Pages(parts.Table):
+class Pages(parts.MappingTable):
     """How to read a list page by page, until a page is empty or known to be the last."""
 
     by: Literal["page", "offset", "cursor", "lastId"] = "page"
@@ -215,7 +215,7 @@ class Pages(parts.Table):
             yield "`count` and `more` are for page, offset and lastId"
 
 
-class Find(Operation):
+class Find(MappedOperation):
     """Looks a reservation up."""
 
     fields = FIELDS - {PMS_ID, PMS_GUEST_ID} - CARD_FIELDS

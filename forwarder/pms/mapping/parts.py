@@ -18,10 +18,10 @@ Text = Annotated[str, Field(min_length=1, max_length=256)]
 
 def as_list(given: Any) -> Any:
     """A single value as a list of one."""
-    return (given,) if isinstance(given, str | dict | Table) else given
+    return (given,) if isinstance(given, str | dict | MappingTable) else given
 
 
-class Table(NoOptions):
+class MappingTable(NoOptions):
     """A table of a mapping."""
 
     def mistakes(self) -> Iterator[str]:
@@ -47,7 +47,7 @@ def _from_name(given: Any) -> Any:
     return {"field": given} if isinstance(given, str) else given
 
 
-class Source(Table):
+class Source(MappingTable):
     """Where a value comes from: a field of ours, several joined, a constant, or an option of the account."""
 
     field: Annotated[tuple[FieldName, ...], BeforeValidator(as_list)] = ()
@@ -157,7 +157,7 @@ def regular_expression(text: str) -> str:
     return text
 
 
-class Condition(Table):
+class Condition(MappingTable):
     """A condition for responses."""
 
     status: frozenset[Annotated[int, Field(ge=200, le=599)]] = frozenset()
@@ -235,7 +235,7 @@ def _plain(word: str) -> str:
     return re.sub(r"[\s_-]", "", word.casefold()).replace("cancelled", "canceled")
 
 
-class States(Table):
+class States(MappingTable):
     """The PMS's words for the status of a reservation, ignoring case, spaces and hyphens. Any other word decides nothing."""
 
     path: JsonPath
@@ -262,7 +262,7 @@ class States(Table):
             yield "a word stands for one of confirmed, cancelled, or tentative"
 
 
-class Shown(Table):
+class Shown(MappingTable):
     """How the PMS shows a reservation: paths into it."""
 
     id: JsonPath = "id"

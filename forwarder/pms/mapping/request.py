@@ -12,7 +12,7 @@ from forwarder.pms import sdk
 from forwarder.pms.fields import as_text, value_of
 from forwarder.pms.mapping.access import MEDIA_TYPES
 from forwarder.pms.mapping.model import FromOption, PmsMapping
-from forwarder.pms.mapping.operations import Create, Operation
+from forwarder.pms.mapping.operations import Create, MappedOperation
 from forwarder.pms.mapping.parts import Source, Sources, names_in, placeholders
 from forwarder.pms.mapping.values import DERIVED, PMS_GUEST_ID, SAID, DoesNotFit, assembled, field_value, written
 
@@ -159,7 +159,7 @@ class Requests:
                 headers[name.lower()] = as_text(value)
         self._headers = [(name.encode(), text.encode()) for name, text in headers.items()]
 
-    def build(self, operation: Operation, asked: Asked) -> sdk.Request:
+    def build(self, operation: MappedOperation, asked: Asked) -> sdk.Request:
         """Raises `DoesNotFit`."""
         kept = _kept(operation.query, self._found(operation.query, asked))
         query = [*_texts({name: one.value for name, one in kept.items()}), *([asked.page] if asked.page else [])]

@@ -10,7 +10,7 @@ from pydantic_core import from_json
 from forwarder.pms import sdk
 from forwarder.pms.fields import as_text
 from forwarder.pms.mapping.model import PmsMapping
-from forwarder.pms.mapping.operations import Operation, Pages
+from forwarder.pms.mapping.operations import MappedOperation, Pages
 from forwarder.pms.mapping.parts import Rule, Shown
 from forwarder.pms.mapping.values import MISSING, same, value_at
 from forwarder.pms.port import LOOKS_ALIKE
@@ -37,7 +37,7 @@ class Answer:
     meaning: bool | Rule | None
 
 
-def answer_to(mapping: PmsMapping, operation: Operation, response: sdk.Response) -> Answer:
+def answer_to(mapping: PmsMapping, operation: MappedOperation, response: sdk.Response) -> Answer:
     """What the mapping makes of a response to that operation."""
     body, success = body_of(response), operation.success
     meaning: bool | Rule | None = rule_for(mapping, operation.errors, response, body)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from forwarder.reservation.problems import Fault, pointer_to
+from forwarder.reservation.problems import FieldFault, pointer_to
 from forwarder.reservation.request import CONFIRMED, CURRENCY_IN_ANY_CASE, EMAIL, NO_NUL, NOT_BLANK, PRINTABLE
 
 MAX_FAULTS: Final = 100
@@ -22,7 +22,7 @@ class MalformedJson(ValueError):
     """The body is not a JSON document. The message says where the error is."""
 
 
-def field_faults(error: ValidationError, skipped_steps: int = 0) -> Mapping[str, Fault]:
+def field_faults(error: ValidationError, skipped_steps: int = 0) -> Mapping[str, FieldFault]:
     """The first `MAX_FAULTS`, by JSON Pointer, without the first `skipped_steps` steps of their paths. Raises `MalformedJson`."""
     details = error.errors(include_url=False, include_input=False)
     if details[0]["type"] == "json_invalid":
@@ -45,15 +45,15 @@ _WRONG_TYPES = {
 }
 
 
-def _fault(pointer: str, branches: list[ErrorDetails]) -> Fault:
+def _fault(pointer: str, branches: list[ErrorDetails]) -> FieldFault:
     """The one fault of a value, in our own words: the limit that it exceeds, or else the types that it may have."""
     for detail in branches:
         if detail["type"] not in _WRONG_TYPES:
-            return Fault(pointer, *_in_our_words(detail))
+            return FieldFault(pointer, *_in_our_words(detail))
     types = {detail["type"] for detail in branches}
     types -= {"int_type"} if "float_type" in types else set()
     expected = " or ".join(words for name, words in _WRONG_TYPES.items() if name in types)
-    return Fault(pointer, "wrong_type", f"must be {expected}")
+    return FieldFault(pointer, "wrong_type", f"must be {expected}")
 
 
 _REQUIRED_SHAPES = {
@@ -139,7 +139,7 @@ def _fields(model: type[BaseModel]) -> Mapping[str, type[BaseModel] | None]:
     return found
 
 
-def hinted(faults: Mapping[str, Fault], unknown: Sequence[UnknownField]) -> list[Fault]:
+def hinted(faults: Mapping[str, FieldFault], unknown: Sequence[UnknownField]) -> list[FieldFault]:
     """`faults`, with the field that was probably meant where a required one is missing or an unknown one is refused."""
     found = []
     for fault in faults.values():

@@ -28,7 +28,7 @@ from forwarder.reservation.fast import (
     read_usual,
     with_price,
 )
-from forwarder.reservation.problems import Fault
+from forwarder.reservation.problems import FieldFault
 from forwarder.reservation.request import (
     CURRENCY_DECIMALS,
     INEXACT,
@@ -74,10 +74,10 @@ class Plausibility(NamedTuple):
     earliest_arrival: date | None
     skipped: Collection[str] = ()
 
-    def faults(self, request: AnyRequest) -> list[Fault]:
+    def faults(self, request: AnyRequest) -> list[FieldFault]:
         return list(self._faults(request, None if isinstance(request, GeneralRequest) else request.guest))
 
-    def faults_in(self, operation: Operation, document: Mapping[str, Any]) -> list[Fault]:
+    def faults_in(self, operation: Operation, document: Mapping[str, Any]) -> list[FieldFault]:
         """The faults of a document whose values may be wrong in any way, as far as they can be checked."""
         said = SimpleNamespace(arrival_date=_date(document.get("arrivalDate")))
         for name in ("number_of_guests", "number_of_adults", "number_of_children"):
@@ -92,25 +92,25 @@ class Plausibility(NamedTuple):
         guest = SimpleNamespace(**{to_snake(name): names.get(name) for name in ("name", "firstName", "lastName")})
         return list(self._faults(said, None if operation == "general" else guest))
 
-    def _faults(self, said: Any, guest: Any) -> Iterator[Fault]:
+    def _faults(self, said: Any, guest: Any) -> Iterator[FieldFault]:
         """`said`: the values; None for one that is missing or of another type. `guest`: None where every name is optional."""
         if self.earliest_arrival and said.arrival_date and said.arrival_date < self.earliest_arrival:
-            yield Fault("/arrivalDate", "arrival_in_the_past", "must be no earlier than yesterday")
+            yield FieldFault("/arrivalDate", "arrival_in_the_past", "must be no earlier than yesterday")
         guests, party = said.number_of_guests, (said.number_of_adults or 0) + (said.number_of_children or 0)
         if guests and party > guests and GUEST_COUNTS not in self.skipped:
             right = "must be at least numberOfAdults and numberOfChildren together"
-            yield Fault("/numberOfGuests", "fewer_than_adults_and_children", right)
+            yield FieldFault("/numberOfGuests", "fewer_than_adults_and_children", right)
         # A name that is not a text is refused for its type.
         names = () if guest is None else (guest.name, guest.first_name, guest.last_name)
         named = any(each is not None and (not isinstance(each, str) or each.strip()) for each in names)
         if names and not named and GUEST_NAME not in self.skipped:
             right = "must be there and not be empty, unless firstName or lastName is"
-            yield Fault("/guest/name", "guest_without_name", right)
+            yield FieldFault("/guest/name", "guest_without_name", right)
         if CLOCK_TIMES not in self.skipped:
             for end, time in (("arrival", said.arrival_estimated_time), ("departure", said.departure_estimated_time)):
                 if time is not None and not is_possible(time):
                     right = "must be a time that a clock shows, such as 15:30, or words"
-                    yield Fault(f"/{end}EstimatedTime", "impossible_time", right)
+                    yield FieldFault(f"/{end}EstimatedTime", "impossible_time", right)
 
 
 def plausibility(now: datetime, skipped: Collection[str] = ()) -> Plausibility:
@@ -165,7 +165,7 @@ class Reading(NamedTuple):
     rounded: bool = False
 
 
-def read_request(operation: Operation, body: bytes, check: Plausibility | None = None) -> Reading | list[Fault]:
+def read_request(operation: Operation, body: bytes, check: Plausibility | None = None) -> Reading | list[FieldFault]:
     """The request in `body`, or all its faults, each with its JSON Pointer; then including those that `check` finds, which
     alone do not refuse it here. Raises `MalformedJson`."""
     if operation == "booking-engine" and (usual := read_usual(body)) is not None:
@@ -218,7 +218,9 @@ def refuse_hidden(body: bytes, given: int) -> bool:
     return True
 
 
-def checked(request: AnyRequest, unknown: Sequence[UnknownField], check: Plausibility | None) -> Reading | list[Fault]:
+def checked(
+    request: AnyRequest, unknown: Sequence[UnknownField], check: Plausibility | None
+) -> Reading | list[FieldFault]:
     """The reading of a request with valid values; or the faults between its fields, then with those of `check`."""
     if faults := _faults_between(request.arrival_date, request.departure_date, request.currency):
         return faults + check.faults(request) if check else faults
@@ -230,7 +232,7 @@ def checked(request: AnyRequest, unknown: Sequence[UnknownField], check: Plausib
     return Reading(with_price(request, rounded), unknown, rounded=True)
 
 
-def read_object(model: type[M], body: bytes) -> M | list[Fault]:
+def read_object(model: type[M], body: bytes) -> M | list[FieldFault]:
     """`body` as a `model`, or all the faults of its values. Raises `MalformedJson`."""
     refuse_what_is_no_number(body)
     try:
@@ -275,11 +277,15 @@ def _refuse_nothing(body: bytes) -> None:
 
 
 def _all_faults(
-    operation: Operation, by_pointer: Mapping[str, Fault], document: Any, check: Plausibility | None, place: str = ""
-) -> list[Fault]:
+    operation: Operation,
+    by_pointer: Mapping[str, FieldFault],
+    document: Any,
+    check: Plausibility | None,
+    place: str = "",
+) -> list[FieldFault]:
     """The faults of single values of a document that is at `place`; then those between fields, and those of `check`, as far as
     its values, which may be wrong in any way, allow."""
-    crossed = list[Fault]()
+    crossed = list[FieldFault]()
     if isinstance(document, dict):
         currency = document.get("currency")
         code = currency.upper() if isinstance(currency, str) and currency else None
@@ -290,18 +296,18 @@ def _all_faults(
     return [*faults, *(fault for fault in between if fault.pointer not in by_pointer)]
 
 
-def _faults_between(arrival: date | None, departure: date | None, currency: str | None) -> list[Fault]:
+def _faults_between(arrival: date | None, departure: date | None, currency: str | None) -> list[FieldFault]:
     """The faults of a stay and a currency whose values are valid by themselves; None for one that is not, or is missing."""
-    found = list[Fault]()
+    found = list[FieldFault]()
     nights = (departure - arrival).days if arrival and departure else 1
     if nights < 1:
         after = "must be at least one day after arrivalDate"
-        found.append(Fault("/departureDate", "departure_not_after_arrival", after))
+        found.append(FieldFault("/departureDate", "departure_not_after_arrival", after))
     elif nights > MAX_NIGHTS:
         after = f"must be at most {MAX_NIGHTS} nights after arrivalDate"
-        found.append(Fault("/departureDate", "stay_too_long", after))
+        found.append(FieldFault("/departureDate", "stay_too_long", after))
     if currency is not None and currency not in CURRENCY_DECIMALS:
-        found.append(Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code, such as EUR"))
+        found.append(FieldFault("/currency", "unknown_currency", "must be an ISO 4217 currency code, such as EUR"))
     return found
 
 
@@ -371,7 +377,7 @@ class ItemReading(NamedTuple):
     reading: Reading
 
 
-def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | list[Fault]:
+def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | list[FieldFault]:
     """The item in `text`, or all its faults, also those that `check` finds; pointers into the item. Raises `MalformedJson`."""
     item: BulkItem
     unknown: Sequence[UnknownField] = ()
@@ -392,13 +398,13 @@ def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | l
     return ItemReading(item, reading)
 
 
-def _item_faults(error: ValidationError, text: bytes, check: Plausibility | None) -> list[Fault]:
+def _item_faults(error: ValidationError, text: bytes, check: Plausibility | None) -> list[FieldFault]:
     _refuse_nothing(text)
     match error.errors(include_url=False, include_input=False)[0]["type"]:
         case "union_tag_not_found":
-            return [Fault("/operation", "required", "is required")]
+            return [FieldFault("/operation", "required", "is required")]
         case "union_tag_invalid":
-            return [Fault("/operation", "invalid_value", "must be 'booking-engine' or 'general'")]
+            return [FieldFault("/operation", "invalid_value", "must be 'booking-engine' or 'general'")]
     by_pointer = field_faults(error, skipped_steps=1)  # the item's operation
     document = from_json(text)
     if not isinstance(document, dict):

@@ -23,7 +23,7 @@ from forwarder.process.loops import cancel_all
 from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.port import UNKNOWN, Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.throttle import Admission, Throttle, Throttles
+from forwarder.worker.dispatch.throttle import PushStart, Throttle, Throttles
 from forwarder.worker.push.run import NOT_ATTEMPTED, HealthSignal, PushContext
 
 MAX_HELD_BYTES: Final = 48 * 1024 * 1024
@@ -55,7 +55,7 @@ class AccountQueue:
         self._aside: dict[str, deque[Work]] = {}
         self._busy_rooms: set[str] = set()
         self._in_flight = self._makers = self._cancelling = 0
-        self._begun: deque[tuple[Sequence[PushContext], Sequence[str], Admission]] = deque()
+        self._begun: deque[tuple[Sequence[PushContext], Sequence[str], PushStart]] = deque()
         self._put_off: dict[bool, deque[Work]] = {True: deque(), False: deque()}  # by whether they cancel
         # Of the breakers, by whether they are for cancellations; None: of the rate budget, for which all wait.
         self._pauses: dict[bool | None, asyncio.Task[None]] = {}

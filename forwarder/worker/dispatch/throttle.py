@@ -23,7 +23,7 @@ from forwarder.process.shares import LAPSE_SECONDS, SharedBucket, TokenBucket
 from forwarder.store.submissions.port import ThrottleState
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.rate_loans import BorrowedTokens, Loans
-from forwarder.worker.push.run import Health, HealthSignal
+from forwarder.worker.push.run import HealthSignal, PmsHealth
 
 _log = structlog.get_logger(__name__)
 
@@ -79,10 +79,10 @@ class Breaker:
             self.state = BreakerState.HALF_OPEN
         return self._openings
 
-    def end(self, started: int, health: Health) -> None:
-        if health is Health.WELL:
+    def end(self, started: int, health: PmsHealth) -> None:
+        if health is PmsHealth.WELL:
             self.state, self._failures, self._pauses = BreakerState.CLOSED, 0, 0
-        elif started == self._openings and health is Health.FAILING:
+        elif started == self._openings and health is PmsHealth.FAILING:
             self._failures += 1
             if self.state is BreakerState.HALF_OPEN or self._failures >= self._max_failures:
                 # From a second to a minute, twice the last one. Half is random: many breakers of one PMS do not probe it together.
@@ -191,7 +191,7 @@ class RateBudget:
             bucket.debit(tokens, self._clock.monotonic())
 
 
-class Admission(NamedTuple):
+class PushStart(NamedTuple):
     """When a push started, as its breaker and its concurrency limit count. `cancelling`: it cancels a reservation."""
 
     breaker: int
@@ -261,18 +261,18 @@ class Throttle:
         delay = max(self._held_off(), self.budget.delay())
         return delay if delay > _INSTANT else 0.0
 
-    def start(self, *, cancelling: bool = False) -> Admission:
+    def start(self, *, cancelling: bool = False) -> PushStart:
         """Starts a push, after both delays were 0.0. Pass the result to `end`, once, when the PMS has responded."""
         self.budget.start()
         breaker = self._cancel_breaker if cancelling else self.breaker
-        return Admission(breaker.start(), self._concurrency.start(), cancelling)
+        return PushStart(breaker.start(), self._concurrency.start(), cancelling)
 
-    def end(self, admission: Admission, signal: HealthSignal) -> None:
-        self.budget.end(attempted=signal.health is not Health.NOT_ATTEMPTED)
+    def end(self, admission: PushStart, signal: HealthSignal) -> None:
+        self.budget.end(attempted=signal.health is not PmsHealth.NOT_ATTEMPTED)
         breaker = self._cancel_breaker if admission.cancelling else self.breaker
         before = breaker.state
         breaker.end(admission.breaker, signal.health)
-        kind, cancelling, failing = self.account.kind, admission.cancelling, signal.health is Health.FAILING
+        kind, cancelling, failing = self.account.kind, admission.cancelling, signal.health is PmsHealth.FAILING
         about = {"account_id": self.account.id, "kind": kind, "cancellations": cancelling}
         if breaker.state is not before and breaker.state is BreakerState.CLOSED:
             _log.info("breaker.closed", **about)
@@ -283,7 +283,9 @@ class Throttle:
             _log.warning("breaker.opened", **about, reason=signal.reason, pause_seconds=round(breaker.pause, 3))
         failed = failing and not self.account.test and not cancelling
         overloaded = signal.reason in OVERLOADED
-        if (signal.health is Health.WELL or failed) and self._concurrency.end(admission.round, overloaded=overloaded):
+        if (signal.health is PmsHealth.WELL or failed) and self._concurrency.end(
+            admission.round, overloaded=overloaded
+        ):
             metrics.WINDOW_CUTS.labels(kind).inc()
             _log.info("concurrency_limit.lowered", account_id=self.account.id, kind=kind, in_flight=self.limit)
 

@@ -271,8 +271,8 @@ class Pusher:
             return Deferred(_UNCONNECTED.get(type(error), "cannot_open"), str(error))
         except FAULTS as error:
             fault = contained(Where.ADAPTER, error, account_id=account.id, adapter=account.kind)
-            told = f"The adapter of kind {account.kind} cannot be set up for this account. {fault}"
-            deferred = Deferred("bad_options", told)
+            detail = f"The adapter of kind {account.kind} cannot be set up for this account. {fault}"
+            deferred = Deferred("bad_options", detail)
             self._unusable[account.id] = account, self.clock.monotonic() + 60.0, deferred
             return deferred
         connected = self._connected[account.id] = _ConnectedAccount(account, pms, facts, target.text)

@@ -155,7 +155,7 @@ class PushClock:
         return now
 
 
-class Health(Enum):
+class PmsHealth(Enum):
     """What a push showed about the PMS. `UNKNOWN`: it was called, but the result says nothing. `NOT_ATTEMPTED`: it was not."""
 
     WELL = "well"
@@ -168,11 +168,11 @@ class Health(Enum):
 class HealthSignal:
     """What a push showed, and the reason if the PMS is failing."""
 
-    health: Health
+    health: PmsHealth
     reason: str = ""
 
 
-NOT_ATTEMPTED: Final = HealthSignal(Health.NOT_ATTEMPTED)
+NOT_ATTEMPTED: Final = HealthSignal(PmsHealth.NOT_ATTEMPTED)
 
 
 def health_signal(push: PushContext) -> HealthSignal:
@@ -181,18 +181,18 @@ def health_signal(push: PushContext) -> HealthSignal:
     if push.attempts[-1:] == push.work.attempts[-1:] or (last := push.attempts[-1]).action == "prepare":
         return NOT_ATTEMPTED
     if last.outcome in ("confirmed", "rejected", "absent", "cancelled"):
-        return HealthSignal(Health.WELL)
+        return HealthSignal(PmsHealth.WELL)
     # A bare 4xx to a look-up or a cancellation means that the PMS does not support it.
     unsupported = last.action in ("find", "cancel") and last.reason == "pms_refused_request"
     if unsupported or last.reason in NOT_ABOUT_THE_PMS:
-        return HealthSignal(Health.UNKNOWN)
-    return HealthSignal(Health.FAILING, last.reason or "")
+        return HealthSignal(PmsHealth.UNKNOWN)
+    return HealthSignal(PmsHealth.FAILING, last.reason or "")
 
 
 def combined_signal(signals: Sequence[HealthSignal]) -> HealthSignal:
     """The signal of several rows in one request: well if the PMS answered one of them; else the first one that shows anything."""
-    shown = [signal for signal in signals if signal.health is not Health.NOT_ATTEMPTED]
-    well = [signal for signal in shown if signal.health is Health.WELL]
+    shown = [signal for signal in signals if signal.health is not PmsHealth.NOT_ATTEMPTED]
+    well = [signal for signal in shown if signal.health is PmsHealth.WELL]
     return next(iter(well or shown), NOT_ATTEMPTED)
 
 
@@ -251,8 +251,8 @@ def sound(outcome: R, instead: Callable[[str, str], R]) -> R:
             known = None if pms_id is None else str(pms_id)
             given = InDoubt(str(reason), str(detail), made=bool(made), pms_reservation_id=known)
         case _:
-            told = f"It returned {type(given).__name__}, which is no outcome, or lacks what it must have."
-            return instead("adapter_failed", told)
+            detail = f"It returned {type(given).__name__}, which is no outcome, or lacks what it must have."
+            return instead("adapter_failed", detail)
     return given  # type: ignore[no-any-return]
 
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from forwarder.http.messages import Response
 from forwarder.pms.mapping.values import MISSING, value_at
-from forwarder.simulator.http import Guard, Handler, bearer_of, book, name_of, place_of, with_retry_after
+from forwarder.simulator.http import Handler, SimulatorGuard, bearer_of, book, name_of, place_of, with_retry_after
 from forwarder.simulator.world import Made, NotBooked, Wanted, World, effect_of
 
 Body = dict[str, Any]
@@ -70,7 +70,7 @@ class HostedPms:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.guard = Guard(world, self.failing, self.credential_of)
+        self.guard = SimulatorGuard(world, self.failing, self.credential_of)
 
     # --- what each kind has of its own ---
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from forwarder.assembly.backend import open_backend
-from forwarder.operate.deployment.doctor import Checked, Step, examine, open_doctor
+from forwarder.operate.deployment.doctor import CheckedDeployment, Step, examine, open_doctor
 from forwarder.operate.output import Failed
 from forwarder.process.certificates import certificate_ends
 from forwarder.settings import Embedded, Environment, Settings, settings_of
@@ -83,7 +83,7 @@ class Callers:
         return self._there_are.get("accounts", ())
 
 
-def parts(broker: Broker | None = None, *, simulator: str | None = None, **changes: Any) -> Checked:
+def parts(broker: Broker | None = None, *, simulator: str | None = None, **changes: Any) -> CheckedDeployment:
     """Of a deployment in which all is well, but for `changes`."""
     settings = SimpleNamespace(
         backend=Embedded(Path("data")),
@@ -107,7 +107,7 @@ def parts(broker: Broker | None = None, *, simulator: str | None = None, **chang
         ),
         "clock": ManualClock(NOW),
     }
-    return cast("Checked", SimpleNamespace(**(sound | changes)))
+    return cast("CheckedDeployment", SimpleNamespace(**(sound | changes)))
 
 
 def _database(time: Any = NOW, settings: Any = ({"fsync": "on", "full_page_writes": "on"}, 1)) -> Any:

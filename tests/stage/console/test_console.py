@@ -17,7 +17,7 @@ from sqlalchemy import update
 
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.console import service
-from forwarder.console.guard import IDLE_SECONDS, LONGEST_SECONDS, Sessions
+from forwarder.console.guard import IDLE_SECONDS, LONGEST_SECONDS, CookieSessions
 from forwarder.console.service import console_refusal, open_console
 from forwarder.http.server import HttpApp
 from forwarder.operate.deployment.conditions import span
@@ -187,7 +187,7 @@ async def test_a_session_ends_with_its_key(console: Console) -> None:
 
 async def test_a_session_ends_by_itself() -> None:
     clock = ManualClock()
-    sessions = Sessions(clock)
+    sessions = CookieSessions(clock)
     left, used = sessions.open("token", "key_1"), sessions.open("token", "key_1")
     await clock.advance(IDLE_SECONDS - 1)
     assert sessions.find(left, in_use=False) is not None

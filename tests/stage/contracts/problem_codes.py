@@ -79,7 +79,7 @@ def _fault_code(node: ast.AST) -> Iterator[str]:
                         yield code
         case ast.Call(func=ast.Name(id="BadTarget"), args=[ast.Constant(value=str(code)), *_]):
             yield code
-        case ast.Call(func=ast.Name(id="Fault"), args=[_, ast.Constant(value=str(code)), *_]):
+        case ast.Call(func=ast.Name(id="FieldFault"), args=[_, ast.Constant(value=str(code)), *_]):
             yield code
         case ast.Return(value=ast.Tuple(elts=[ast.Constant(value=str(code)), _])):
             yield code

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.reservation import problems as catalogue
-from forwarder.reservation.problems import CATALOGUE, CHAPTERS, Fault, Problem, ProblemType
+from forwarder.reservation.problems import CATALOGUE, CHAPTERS, FieldFault, Problem, ProblemType
 from tests.stage.contracts.problem_codes import fault_codes, made_by_hand, used
 from tests.support.stages.http_stages import Stages, stages
 from tools.contracts.pages.problem_pages import EXAMPLES, FAULTS, problems_markdown
@@ -47,7 +47,7 @@ def test_a_problem_says_what_it_means_and_what_to_do() -> None:
 
 
 def test_a_problem_is_read_back_as_it_was_written() -> None:
-    fault = Fault("/roomId", "missing", "is missing.")
+    fault = FieldFault("/roomId", "missing", "is missing.")
     problem = catalogue.PMS_REFUSED.problem("No.", f"rsv_{'a' * 32}", faults=[fault], extra={"similarTo": "another"})
     assert Problem.from_json(problem.as_json()) == problem
 

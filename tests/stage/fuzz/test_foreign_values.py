@@ -36,7 +36,7 @@ from forwarder.pms.mapping.values import DoesNotFit, written
 from forwarder.pms.responses import Echo, amount, identifier, record_fields
 from forwarder.reservation import parsing
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.problems import Fault
+from forwarder.reservation.problems import FieldFault
 from reservation_forwarder_client.problems import retry_after as client_retry_after
 from reservation_forwarder_client.webhooks import WebhookInvalid, verify_webhook
 from reservation_forwarder_client.wire import Malformed, members_of
@@ -241,7 +241,7 @@ def functions(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 def of_a_text(parser: Callable[..., Any]) -> bool:
     signature = inspect.signature(parser)
-    return next(iter(signature.parameters.values())).annotation is str and signature.return_annotation is not Fault
+    return next(iter(signature.parameters.values())).annotation is str and signature.return_annotation is not FieldFault
 
 
 OF_CALLERS: Final = [(name, each) for name, each in functions(parameters) if of_a_text(each)]

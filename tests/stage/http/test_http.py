@@ -18,7 +18,7 @@ from forwarder.http.messages import Response, header_map, problem_response
 from forwarder.http.server import HttpApp
 from forwarder.observability.logging import merge_log_context
 from forwarder.observability.metrics import DEFERRED
-from forwarder.reservation.problems import Fault, Problem
+from forwarder.reservation.problems import FieldFault, Problem
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.http_stages import Stages, stages
 
@@ -297,7 +297,9 @@ def test_the_same_header_line_twice_is_one() -> None:
 
 
 def test_a_problem_in_full() -> None:
-    problem = Problem("odd", "Odd", 409, "It is odd.", "rsv_1", (Fault("/a~1b", "wrong", "must be even"),), {"more": 1})
+    problem = Problem(
+        "odd", "Odd", 409, "It is odd.", "rsv_1", (FieldFault("/a~1b", "wrong", "must be even"),), {"more": 1}
+    )
     answer = problem_response(problem)
     assert (answer.status, answer.media_type) == (409, b"application/problem+json")
     assert answer.body == (

@@ -20,14 +20,14 @@ from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sealing import of_webhook_secret
 from forwarder.topics.port import ConsumedMessage, Message
 from forwarder.webhooks.addresses import AddressRule, ResolvedTargets
-from forwarder.webhooks.port import BadTarget, EndpointResponse, NoResponse
+from forwarder.webhooks.port import BadTarget, EndpointResponse, Unanswered
 from tests.support.memory.clock import settle
 from tests.support.sealing import keyring_of
 from tests.support.stages.notifier_parts import SECRET, Hooks, url
 from tools.contracts.messages import result_messages
 
 CONFIRMED, REJECTED = result_messages()[:2]
-DOWN = NoResponse("connect_failed", "nobody there")
+DOWN = Unanswered("connect_failed", "nobody there")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import structlog
 from forwarder.observability.logging import (
     LineLogger,
     LogFormat,
-    Repeats,
+    RepeatFilter,
     bind_log_context,
     completed,
     configure_logging,
@@ -97,7 +97,7 @@ def test_what_a_terminal_would_obey_is_escaped(capsys: pytest.CaptureFixture[str
 def test_what_a_library_says_again_and_again_is_one_line_every_ten_seconds_with_a_count() -> None:
     now, told = 0.0, io.StringIO()
     logger, handler = logging.getLogger("a.library"), logging.StreamHandler(told)
-    handler.addFilter(Repeats(lambda: now))
+    handler.addFilter(RepeatFilter(lambda: now))
     logger.addHandler(handler)
     try:
         for second in range(25):

@@ -18,7 +18,7 @@ from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt
 from forwarder.topics.codec import trace_of
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message
 from forwarder.topics.traced import TracedConsumer, TracedPublisher
-from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
+from forwarder.webhooks.port import EndpointResponse, PostResult, Unanswered
 from forwarder.webhooks.sender import TracedSender
 from tests.stage.observability.spans import Seen, Spans, spans_in_memory
 from tests.support.memory.clock import ManualClock
@@ -240,7 +240,7 @@ class Posting:
 
 async def test_a_post_is_a_span_that_says_of_its_address_no_more_than_the_host(spans: Spans) -> None:
     inner = Posting(
-        EndpointResponse(204), EndpointResponse(500), NoResponse("timed_out"), NoResponse("address_invalid")
+        EndpointResponse(204), EndpointResponse(500), Unanswered("timed_out"), Unanswered("address_invalid")
     )
     sender = TracedSender(inner, spans.tracer)
     headers = {name: value.decode() for name, value in TRACED} | {"webhook-id": f"rsv_{'a' * 32}.1"}

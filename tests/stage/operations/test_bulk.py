@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from forwarder.operate.output import Failed, Shown
+from forwarder.operate.output import Failed, Printed
 from forwarder.operate.submissions.bulk import (
     Consent,
     OnDone,
@@ -16,7 +16,7 @@ from forwarder.operate.submissions.bulk import (
     plan_retry,
     run_each,
 )
-from forwarder.operate.submissions.settle import Decision, LineFault, Settlement, read_settlements
+from forwarder.operate.submissions.settle import LineFault, OperatorFinding, Settlement, read_settlements
 from forwarder.process.clock import iso
 from forwarder.process.supervision import Stop
 from forwarder.reservation.outcome import Status
@@ -80,7 +80,7 @@ async def test_what_only_a_search_matched_is_skipped_and_what_was_named_is_refus
     async def repair(*, stop: Stop, on_done: OnDone) -> Outcome:
         return Outcome(done=1)
 
-    async def shown(plan: Plan[str]) -> Shown:
+    async def shown(plan: Plan[str]) -> Printed:
         return await carry_out(plan, [], repair, Consent(dry_run, yes=True), done="made due", question="")
 
     searched = await shown(plan.of_selection([], []))
@@ -112,9 +112,9 @@ def test_a_file_says_the_same_as_csv_and_as_json(text: str) -> None:
     settlements, faults = read_settlements(text)
     assert not faults
     assert [(each.request_id, each.decision, each.pms_reservation_id, each.reason) for each in settlements] == [
-        ("rsv_1", Decision.CONFIRMED, "4711", None),
-        ("rsv_2", Decision.NOT_MADE, None, None),
-        ("rsv_3", Decision.REJECTED, None, "sold out, they say"),
+        ("rsv_1", OperatorFinding.CONFIRMED, "4711", None),
+        ("rsv_2", OperatorFinding.NOT_MADE, None, None),
+        ("rsv_3", OperatorFinding.REJECTED, None, "sold out, they say"),
     ]
 
 

@@ -18,14 +18,14 @@ from forwarder.reservation.checks.fields import (
     plausibility,
     read_request,
 )
-from forwarder.reservation.problems import Fault
+from forwarder.reservation.problems import FieldFault
 from tests.support.cases import for_each
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
 NOON = datetime(2027, 6, 10, 12, tzinfo=UTC)
 
 
-def _faults(body: dict[str, Any], now: datetime, *skipped: str) -> list[Fault]:
+def _faults(body: dict[str, Any], now: datetime, *skipped: str) -> list[FieldFault]:
     """Those of a request whose form is right."""
     read = read_request("general", json.dumps(body).encode())
     assert not isinstance(read, list), read
@@ -44,7 +44,9 @@ def test_the_day_before_today_in_the_last_time_zone_is_not_long_past(hour: int, 
     now = NOON.replace(hour=hour)
     assert _faults(_from(earliest), now) == []
     late = _from(earliest - timedelta(days=1))
-    assert _faults(late, now) == [Fault("/arrivalDate", "arrival_in_the_past", "must be no earlier than yesterday")]
+    assert _faults(late, now) == [
+        FieldFault("/arrivalDate", "arrival_in_the_past", "must be no earlier than yesterday")
+    ]
     assert _faults(late, now, PAST_ARRIVAL) == []
 
 
@@ -193,4 +195,4 @@ def test_a_guest_that_is_missing_is_refused_as_such() -> None:
     faults = read_request(
         "general", json.dumps(changed(GENERAL, "guest", ABSENT)).encode(), plausibility(NOON.replace(month=1))
     )
-    assert faults == [Fault("/guest", "required", "is required")]
+    assert faults == [FieldFault("/guest", "required", "is required")]

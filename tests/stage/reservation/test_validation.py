@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from forwarder.reservation.checks.faults import MalformedJson
 from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.fast import AnyRequest
-from forwarder.reservation.problems import Fault
+from forwarder.reservation.problems import FieldFault
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest, Operation
 from tests.support.profile import examples
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
@@ -32,12 +32,12 @@ PATHS = [
 POINTER = re.compile(r"(/[A-Za-z0-9]+)*")
 
 
-def _read(operation: Operation, body: Any) -> AnyRequest | list[Fault]:
+def _read(operation: Operation, body: Any) -> AnyRequest | list[FieldFault]:
     read = read_request(operation, json.dumps(body).encode())
     return read if isinstance(read, list) else read.request
 
 
-def _faults(operation: Operation, body: Any) -> list[Fault]:
+def _faults(operation: Operation, body: Any) -> list[FieldFault]:
     faults = _read(operation, body)
     assert isinstance(faults, list)
     return faults
@@ -86,7 +86,7 @@ def test_a_whole_request_is_read() -> None:
 )  # fmt: skip
 def test_a_fault_says_what_would_be_right(path: str, value: Any, code: str, detail: str) -> None:
     assert _faults("booking-engine", changed(BOOKING_ENGINE, path, value)) == [
-        Fault("/" + path.replace(".", "/"), code, detail)
+        FieldFault("/" + path.replace(".", "/"), code, detail)
     ]
 
 
@@ -108,7 +108,7 @@ def test_a_misspelt_required_field_is_named(place: str, name: str, sent: str) ->
     body = changed(body, place + sent, "2027-06-01")
     pointer = f"/{place}{name}".replace(".", "/")
     assert _faults("booking-engine", body) == [
-        Fault(pointer, "required", f"is required; you sent {sent}: did you mean {name}?")
+        FieldFault(pointer, "required", f"is required; you sent {sent}: did you mean {name}?")
     ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.webhooks.addresses import AddressRule, Resolve
-from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
+from forwarder.webhooks.port import EndpointResponse, PostResult, Unanswered
 from forwarder.webhooks.sender import HttpSender
 from tests.support.memory.clock import ManualClock
 from tests.support.network.raw_server import Caller, raw_server
@@ -82,7 +82,7 @@ async def test_a_proxy_carries_what_it_may_and_is_asked_for_nothing_else() -> No
                 for host in ("10.0.0.8", "127.1", "[::1]", "0xa000008.")
             ]
             plain = await posting.post("http://bookings.example/hook", {}, b"{}")
-    assert [each.failure for each in (refused, *inner, plain) if isinstance(each, NoResponse)] == [
+    assert [each.failure for each in (refused, *inner, plain) if isinstance(each, Unanswered)] == [
         "connect_failed",
         *["address_refused"] * 5,
     ]
@@ -159,7 +159,7 @@ async def test_one_that_never_answers_is_given_up() -> None:
         await caller.gone()
 
     said = await reply_to(script, seconds=0.05)
-    assert said == NoResponse("timed_out", "No complete response within 0.05 s.")
+    assert said == Unanswered("timed_out", "No complete response within 0.05 s.")
 
 
 async def test_one_whose_answer_has_no_end_is_given_up_after_the_same_time() -> None:
@@ -168,7 +168,7 @@ async def test_one_whose_answer_has_no_end_is_given_up_after_the_same_time() -> 
         await caller.say(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n")
         await caller.gone()
 
-    assert await reply_to(script, seconds=0.1) == NoResponse("timed_out", "No complete response within 0.1 s.")
+    assert await reply_to(script, seconds=0.1) == Unanswered("timed_out", "No complete response within 0.1 s.")
 
 
 async def test_a_connection_that_is_reset_is_lost() -> None:
@@ -177,13 +177,13 @@ async def test_a_connection_that_is_reset_is_lost() -> None:
         caller.reset()
 
     said = await reply_to(script)
-    assert isinstance(said, NoResponse)
+    assert isinstance(said, Unanswered)
     assert said.failure == "connection_lost"
 
 
 async def test_what_is_not_http_is_called_so() -> None:
     said = await reply_to(saying(b"SSH-2.0-OpenSSH_9.6 4111111111111111\r\n\r\n"))
-    assert isinstance(said, NoResponse)
+    assert isinstance(said, Unanswered)
     assert said.failure == "not_http"
     assert "OpenSSH" in said.detail
     assert "411111111111" not in said.detail
@@ -198,7 +198,7 @@ async def test_nobody_there_and_a_name_that_leads_nowhere() -> None:
         refused = await posting.post(f"http://127.0.0.1:{port}/", {}, b"")
         unknown = await lost.post("https://nobody.example/", {}, b"")
         senseless = await posting.post("gopher://127.0.0.1/", {}, b"")
-    failures = [each.failure for each in (refused, unknown, senseless) if isinstance(each, NoResponse)]
+    failures = [each.failure for each in (refused, unknown, senseless) if isinstance(each, Unanswered)]
     assert failures == ["connect_failed", "host_unknown", "address_invalid"]
 
 
@@ -214,7 +214,7 @@ async def test_no_connection_is_made_to_what_the_rule_forbids(scheme: str) -> No
                 await posting.post(f"{scheme}://127.0.0.1:{port}/", {}, b""),
                 await named.post(f"{scheme}://innocent.example:{port}/", {}, b""),
             ):
-                assert isinstance(said, NoResponse)
+                assert isinstance(said, Unanswered)
                 assert said.failure == "address_refused"
         assert server.connections == 0
 
@@ -234,7 +234,7 @@ async def test_a_name_that_changes_its_mind_is_looked_at_with_every_connection()
         url = f"http://fickle.example:{server.url.rpartition(':')[2]}/"
         assert await posting.post(url, {}, b"") == EndpointResponse(200)
         said = await posting.post(url, {}, b"")
-        assert isinstance(said, NoResponse)
+        assert isinstance(said, Unanswered)
         assert said.failure == "address_refused"
 
 
@@ -282,5 +282,5 @@ async def test_the_name_is_verified_though_an_address_is_connected_to(certificat
                 await posting.post(f"https://other.example:{port}/", {}, b""),
                 await doubting.post(f"https://hook.example:{port}/", {}, b""),
             ):
-                assert isinstance(said, NoResponse)
+                assert isinstance(said, Unanswered)
                 assert said.failure == "tls_failed"

@@ -4,11 +4,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from forwarder.worker.push.run import Health, HealthSignal, PushContext
+from forwarder.worker.push.run import HealthSignal, PmsHealth, PushContext
 from tests.support.memory.clock import settle
 
-WELL = HealthSignal(Health.WELL)
-DOWN = HealthSignal(Health.FAILING, "pms_unavailable")
+WELL = HealthSignal(PmsHealth.WELL)
+DOWN = HealthSignal(PmsHealth.FAILING, "pms_unavailable")
 
 
 class Pushes:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from forwarder.worker.dispatch.throttle import Admission, BreakerState, Throttle
+from forwarder.worker.dispatch.throttle import BreakerState, PushStart, Throttle
 from forwarder.worker.push.run import NOT_ATTEMPTED, HealthSignal
 from tests.support.worker.pushes import DOWN, WELL
 from tests.support.worker.queue_site import QueueSite
@@ -33,7 +33,7 @@ def _watch(throttle: Throttle, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     under_way: set[int] = set()
     start, end, breaker = throttle.start, throttle.end, throttle.breaker
 
-    def watched_start(*, cancelling: bool = False) -> Admission:
+    def watched_start(*, cancelling: bool = False) -> PushStart:
         probe = breaker.state is BreakerState.OPEN
         admission = start(cancelling=cancelling)
         if probe:
@@ -44,7 +44,7 @@ def _watch(throttle: Throttle, monkeypatch: pytest.MonkeyPatch) -> list[int]:
             assert breaker.state is BreakerState.CLOSED
         return admission
 
-    def watched_end(admission: Admission, signal: HealthSignal) -> None:
+    def watched_end(admission: PushStart, signal: HealthSignal) -> None:
         if breaker.state is BreakerState.HALF_OPEN and admission.breaker == probes[-1]:
             under_way.discard(admission.breaker)
         end(admission, signal)

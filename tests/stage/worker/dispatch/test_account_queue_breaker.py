@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from forwarder.store.submissions.port import NotedCancellation, Work
-from forwarder.worker.push.run import NOT_ATTEMPTED, Health, HealthSignal
+from forwarder.worker.push.run import NOT_ATTEMPTED, HealthSignal, PmsHealth
 from tests.support.memory.clock import settle
 from tests.support.worker.pushes import DOWN
 from tests.support.worker.queue_site import TEN, QueueSite
@@ -95,7 +95,7 @@ async def test_a_success_of_an_earlier_push_ends_the_pause_at_once() -> None:
     assert len(site.pushes.started) == TEN + 4
 
 
-@pytest.mark.parametrize("signal", [NOT_ATTEMPTED, HealthSignal(Health.UNKNOWN)])
+@pytest.mark.parametrize("signal", [NOT_ATTEMPTED, HealthSignal(PmsHealth.UNKNOWN)])
 async def test_rows_that_say_nothing_are_gone_through_one_by_one_until_one_tells(signal: HealthSignal) -> None:
     site = _site()
     await site.open_breaker()
@@ -280,7 +280,9 @@ def _cancellations(first: int, count: int) -> list[Work]:
     return [replace(work(number), cancellation=asked) for number in range(first, first + count)]
 
 
-@pytest.mark.parametrize("signal", [DOWN, HealthSignal(Health.FAILING, "pms_timed_out"), HealthSignal(Health.UNKNOWN)])
+@pytest.mark.parametrize(
+    "signal", [DOWN, HealthSignal(PmsHealth.FAILING, "pms_timed_out"), HealthSignal(PmsHealth.UNKNOWN)]
+)
 async def test_a_reservation_goes_at_once_after_cancellations_that_failed(signal: HealthSignal) -> None:
     site = _site(concurrency=TEN)
     site.dispatcher.offer(site.account, _cancellations(1, 20))

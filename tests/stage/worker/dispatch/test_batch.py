@@ -14,7 +14,7 @@ from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.port import NotedCancellation, Work
 from forwarder.worker.dispatch.dispatcher import Dispatcher, take_together
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.push.run import NOT_ATTEMPTED, Health, HealthSignal, LeaseLost, PushContext, combined_signal
+from forwarder.worker.push.run import NOT_ATTEMPTED, HealthSignal, LeaseLost, PmsHealth, PushContext, combined_signal
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.pushes import DOWN, WELL, Pushes
@@ -295,7 +295,7 @@ def test_how_many_is_what_the_accounts_pms_says() -> None:
         ([NOT_ATTEMPTED, NOT_ATTEMPTED], NOT_ATTEMPTED),
         ([NOT_ATTEMPTED, DOWN], DOWN),
         ([DOWN, WELL], WELL),
-        ([HealthSignal(Health.UNKNOWN), DOWN], HealthSignal(Health.UNKNOWN)),
+        ([HealthSignal(PmsHealth.UNKNOWN), DOWN], HealthSignal(PmsHealth.UNKNOWN)),
     ],
 )
 def test_what_they_tell_of_the_pms(signals: list[HealthSignal], together: HealthSignal) -> None:

@@ -19,7 +19,7 @@ from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.rate_loans import Loans
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.push.run import Health, HealthSignal, PushContext
+from forwarder.worker.push.run import HealthSignal, PmsHealth, PushContext
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.works import account, work
 
@@ -70,7 +70,7 @@ class _Worker:
         await self._site.clock.sleep(self._seconds)
         for push in pushes:
             push.release()
-        return HealthSignal(Health.WELL)
+        return HealthSignal(PmsHealth.WELL)
 
 
 class _Site:

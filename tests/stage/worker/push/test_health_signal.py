@@ -17,7 +17,7 @@ from forwarder.pms.port import (
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, describe
 from forwarder.reservation.problems import Problem
 from forwarder.store.submissions.port import Attempt, Work
-from forwarder.worker.push.run import NOT_ATTEMPTED, Health, HealthSignal, PushContext, health_signal
+from forwarder.worker.push.run import NOT_ATTEMPTED, HealthSignal, PmsHealth, PushContext, health_signal
 from tests.support.cases import for_each
 from tests.support.pms.httpx_transport import failure_of
 from tests.support.worker.works import NOW, account, work
@@ -52,14 +52,14 @@ def test_a_push_that_was_not_even_prepared_is_not_attempted(reason: str) -> None
 
 @pytest.mark.parametrize("outcome", [Confirmed("7"), REFUSED])
 def test_its_own_yes_and_its_own_no_show_it_well(outcome: Outcome) -> None:
-    assert _found(work(attempts=(BEFORE,)), outcome, _attempt(outcome)) == HealthSignal(Health.WELL)
+    assert _found(work(attempts=(BEFORE,)), outcome, _attempt(outcome)) == HealthSignal(PmsHealth.WELL)
 
 
 def test_the_last_that_was_seen_of_it_counts() -> None:
     absent = Attempt(1, "find", "2027-01-01T00:00:00.000Z", 5, "absent")
     unsure = InDoubt("pms_timed_out", "")
-    assert _found(work(), unsure, absent, _attempt(unsure)) == HealthSignal(Health.FAILING, "pms_timed_out")
-    assert _found(work(), Deferred("deadline_passed", ""), absent) == HealthSignal(Health.WELL)
+    assert _found(work(), unsure, absent, _attempt(unsure)) == HealthSignal(PmsHealth.FAILING, "pms_timed_out")
+    assert _found(work(), Deferred("deadline_passed", ""), absent) == HealthSignal(PmsHealth.WELL)
 
 
 @for_each(
@@ -67,19 +67,19 @@ def test_the_last_that_was_seen_of_it_counts() -> None:
 )
 def test_what_it_did_not_do_shows_it_failing(reason: str) -> None:
     for outcome in (Deferred(reason, ""), InDoubt(reason, "")):
-        assert _found(work(), outcome, _attempt(outcome, 1)) == HealthSignal(Health.FAILING, reason)
+        assert _found(work(), outcome, _attempt(outcome, 1)) == HealthSignal(PmsHealth.FAILING, reason)
 
 
 @for_each("reason", sorted(NOT_ABOUT_THE_PMS))
 def test_what_speaks_of_one_reservation_or_of_us_says_nothing(reason: str) -> None:
     outcome = Deferred(reason, "")
-    assert _found(work(), outcome, _attempt(outcome, 1)).health is Health.UNKNOWN
+    assert _found(work(), outcome, _attempt(outcome, 1)).health is PmsHealth.UNKNOWN
 
 
 @pytest.mark.parametrize(
-    ("action", "health"), [("cancel", Health.UNKNOWN), ("find", Health.UNKNOWN), ("create", Health.FAILING)]
+    ("action", "health"), [("cancel", PmsHealth.UNKNOWN), ("find", PmsHealth.UNKNOWN), ("create", PmsHealth.FAILING)]
 )
-def test_a_refused_cancellation_or_look_up_says_nothing_of_the_pms(action: str, health: Health) -> None:
+def test_a_refused_cancellation_or_look_up_says_nothing_of_the_pms(action: str, health: PmsHealth) -> None:
     """A PMS without an endpoint for it answers 404 or 405, and takes reservations."""
     outcome = unexpected(Response(404), NOW)
     assert _found(work(), outcome, replace(_attempt(outcome, 1), action=action)).health is health
@@ -96,18 +96,18 @@ def test_those_reasons_are_ones_that_the_seam_gives() -> None:
 @for_each(
     ("error", "health"),
     [
-        (httpx.PoolTimeout("full"), Health.UNKNOWN),
-        (httpx.UnsupportedProtocol("ftp"), Health.UNKNOWN),
-        (httpx.ConnectError("refused"), Health.FAILING),
-        (httpx.ConnectTimeout("late"), Health.FAILING),
-        (httpx.ReadTimeout("late"), Health.FAILING),
-        (httpx.ReadError("reset"), Health.FAILING),
-        (httpx.RemoteProtocolError("odd"), Health.FAILING),
-        (TimeoutError(), Health.FAILING),
+        (httpx.PoolTimeout("full"), PmsHealth.UNKNOWN),
+        (httpx.UnsupportedProtocol("ftp"), PmsHealth.UNKNOWN),
+        (httpx.ConnectError("refused"), PmsHealth.FAILING),
+        (httpx.ConnectTimeout("late"), PmsHealth.FAILING),
+        (httpx.ReadTimeout("late"), PmsHealth.FAILING),
+        (httpx.ReadError("reset"), PmsHealth.FAILING),
+        (httpx.RemoteProtocolError("odd"), PmsHealth.FAILING),
+        (TimeoutError(), PmsHealth.FAILING),
     ],
 )
 def test_of_what_happens_on_the_wire_only_our_own_doing_is_not_the_pms(
-    error: httpx.HTTPError | TimeoutError, health: Health
+    error: httpx.HTTPError | TimeoutError, health: PmsHealth
 ) -> None:
     outcome = outcome_of(failure_of(error))
     assert _found(work(), outcome, _attempt(outcome, 1)).health is health

@@ -23,9 +23,9 @@ from forwarder.worker.push import pipeline
 from forwarder.worker.push.pipeline import Pusher, PushPipeline
 from forwarder.worker.push.run import (
     NOT_ATTEMPTED,
-    Health,
     HealthSignal,
     LeaseLost,
+    PmsHealth,
     PushClock,
     PushContext,
 )
@@ -114,10 +114,10 @@ class _Worker:
 @pytest.mark.parametrize(
     ("outcome", "signal"),
     [
-        (Confirmed("7"), HealthSignal(Health.WELL)),
-        (DOWN, HealthSignal(Health.FAILING, "pms_unavailable")),
-        (InDoubt("pms_timed_out", "Late."), HealthSignal(Health.FAILING, "pms_timed_out")),
-        (Deferred("no_connection_free", "Busy."), HealthSignal(Health.UNKNOWN)),
+        (Confirmed("7"), HealthSignal(PmsHealth.WELL)),
+        (DOWN, HealthSignal(PmsHealth.FAILING, "pms_unavailable")),
+        (InDoubt("pms_timed_out", "Late."), HealthSignal(PmsHealth.FAILING, "pms_timed_out")),
+        (Deferred("no_connection_free", "Busy."), HealthSignal(PmsHealth.UNKNOWN)),
     ],
 )
 async def test_what_the_push_found(outcome: Outcome, signal: HealthSignal) -> None:

@@ -26,7 +26,7 @@ from forwarder.reservation.problems import Problem
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.submissions.port import Attempt, Ended, NotedCancellation, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push.run import NOT_ATTEMPTED, Health, LeaseLost, PushContext, health_signal, too_late
+from forwarder.worker.push.run import NOT_ATTEMPTED, LeaseLost, PmsHealth, PushContext, health_signal, too_late
 from tests.support.cases import for_each
 from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, Answer, ScriptedPms, push_by, pusher_to
 from tests.support.worker.works import BASE_URL, NOW, account, doubtful, submission, work
@@ -172,7 +172,7 @@ async def test_what_was_made_is_cancelled_under_the_id_that_the_pms_gave_it() ->
     pushed = await push(pms, made())
     assert (pms.calls, pms.cancelled, pushed.outcome) == (["cancel"], ["pms-1"], GONE)
     assert [(attempt.action, attempt.outcome) for attempt in pushed.attempts] == [("cancel", "cancelled")]
-    assert health_signal(pushed).health is Health.WELL
+    assert health_signal(pushed).health is PmsHealth.WELL
 
 
 async def test_its_rules_are_not_asked_again() -> None:
