@@ -228,7 +228,7 @@ class Throttle:
     def failing(self) -> str | None:
         """Why the breaker, or a pause that the PMS asked for, blocks pushes; None if neither does."""
         if self.breaker.state is not BreakerState.CLOSED:
-            return self._opened_for
+            return self._opened_for or ""
         return "pms_throttled" if self._held_off() > 0.0 else None
 
     @property
