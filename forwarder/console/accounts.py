@@ -81,9 +81,9 @@ class AccountPages:
             return f"Nothing was changed. {changed} Reload the page and check."
         try:
             settings, options = _settings(form), _options(form.text("options"))
-            terms_of_tls: dict[str, Any] = {"tls": _tls(form), "credential": form.text("credential") or None}
+            secured: dict[str, Any] = {"tls": _tls(form), "credential": form.text("credential") or None}
             accounts = terms.accounts_of(self._backend)
-            await accounts.change(account.id, options=options, all_options=True, **terms_of_tls, **settings)
+            await accounts.change(account.id, options=options, all_options=True, **secured, **settings)
         except (BadTerm, BadOptions, ChangedMeanwhile, NotEncrypted) as error:
             return f"Nothing was changed. {error}"
         return None

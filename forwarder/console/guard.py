@@ -229,7 +229,7 @@ def _next(path: str | None) -> str:
 
 
 async def _read_form(request: Request, token: str) -> Form | RenderedPage:
-    """The form; an error page if it is too large, or without `token` or from another origin, but for the scheme behind a proxy."""
+    """The form; an error page if it is too large, or lacks `token`, or comes from another origin (any scheme)."""
     body = await HttpRequest(request.scope, request.receive).body(64 * 1024, within_seconds=10.0)
     if isinstance(body, BodyFault):
         return _error("This form was not accepted", "It is too large, or too slow.", 413)

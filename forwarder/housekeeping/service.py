@@ -74,7 +74,7 @@ class BacklogMetrics:
             work = await read_backlog(self.store, self.accounts, self.clock)
             self._show("work", work.at, backlog_numbers(work, self.max_accounts))
             took = self.clock.monotonic() - started
-            # At most a twentieth of the time is spent on it, unless that needs a longer pause than this.
+            # At most a twentieth of the time is spent on it, but no pause is longer than 90 s.
             self._next_work = started + min(20 * took, 90.0)
         await self.clock.sleep(LOOK_SECONDS)
 

@@ -40,11 +40,19 @@ _HOST: Final = re.compile(
     rb"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?"
 )
 _ABSOLUTE: Final = re.compile(rb"https?://(?P<authority>[^/?#]+)(?=[/?#]|$)", re.IGNORECASE)
+# Made once: a flood of connections gets them.
+_TOO_MANY: Final = messages.problem_response(
+    catalogue.TOO_MANY_CONNECTIONS.problem("This process has no room for another connection now.")
+)
+_TIMED_OUT: Final = messages.problem_response(
+    catalogue.HEAD_TIMED_OUT.problem("The rest of the target and headers did not come in time.")
+)
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection. The parser buffers heads, chunk framing and trailers without limit. It counts bytes since the last progress
-    of the request, in whole reads: a read that makes progress is not counted. Trailers are ignored: they came after its admission.
+    """One connection. The parser buffers heads, chunk framing and trailers without limit, so this counts bytes since the last
+    progress of the request, in whole reads: a read that makes progress is not counted. Trailers are
+    ignored: they came after its admission.
 
     Responses leave in the order of their requests, also one that refuses malformed bytes after a good request. At most `MAX_QUEUED`
     pipelined requests are parsed; the rest waits unparsed, and reading stops. Upgrades are ignored, as RFC 9110 (7.8) allows for
@@ -73,8 +81,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._open = self._connections.add(self, self.client[0] if self.client else "", now)
         self._deadline = now + self._limits.head_seconds
         if not self._open:
-            full = catalogue.TOO_MANY_CONNECTIONS.problem("This process has no room for another connection now.")
-            self.end("refused", messages.problem_response(full))
+            self.end("refused", _TOO_MANY)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open, self._unparsed = False, b""
@@ -233,8 +240,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 # The request waits for the response to an earlier one, which is not its client's fault.
                 self._deadline = now + self._limits.head_seconds
             elif self._in_head:
-                late = catalogue.HEAD_TIMED_OUT.problem("The rest of the target and headers did not come in time.")
-                self.end("slow_head", messages.problem_response(late))
+                self.end("slow_head", _TIMED_OUT)
             else:
                 self.end("silent" if self._began == math.inf else "slow_body")
         unread = self.transport.get_write_buffer_size()

@@ -53,7 +53,7 @@ class Admission:
         return RequestShare(self, workspace, self.requests, self.responses) if self.requests.take(workspace) else None
 
     def enter_unknown(self, address: str) -> "RequestShare | None":
-        """A place for a request from this address, until its caller is known: see `Place.claim`."""
+        """A place for a request from this address, until its caller is known: see `RequestShare.claim`."""
         party = client_of(address)
         return (
             RequestShare(self, party, self.strangers, self.strangers_responses) if self.strangers.take(party) else None

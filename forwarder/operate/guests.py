@@ -227,7 +227,9 @@ COMMANDS = commands(erase=erase)
 
 # --- how long data is kept -------------------------------------------------------------------------------------------------
 
-MIN_DAYS: Final = 30  # submissions that finished later are kept: callers, webhooks and consumers still query them
+MIN_DAYS: Final = (
+    30  # submissions that finished fewer days ago are kept: callers, webhooks and consumers still query them
+)
 
 
 @dataclass(frozen=True, slots=True)

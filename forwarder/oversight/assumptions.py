@@ -27,8 +27,8 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """`checked`: where the value is read. `says`: what is wrong where it does not hold. Both this and `remedy` name what was found
-    in braces; `broken_assumptions` fills that in."""
+    """`checked`: where the value is read. `says`: what is wrong where it does not hold. What is in braces, here and in
+    `remedy`, is filled in by `broken_assumptions`."""
 
     name: str
     severity: Severity

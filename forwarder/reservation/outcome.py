@@ -41,7 +41,7 @@ class Status(StrEnum):
 
 
 LISTED_STATUSES: Final = frozenset(Status) - {Status.REJECTED, Status.FAILED}
-"""The default statuses of a list, made or in progress: so that who sums prices or blocks nights does not count the others."""
+"""The default statuses of a list, made or in progress: the others have no price to sum and no nights to block."""
 
 
 @value(frozen=True, slots=True)

@@ -175,13 +175,15 @@ class OutcomeListener:
         topic, partition, offset = found.topic, found.partition, found.offset
         try:
             if waiters := self._waiting.get(subject(found.message.headers) or ""):
-                event = _decode(found.message)
+                try:
+                    event = _decode(found.message)
+                except (Undecodable, KeyError, TypeError, ValueError):
+                    UNREADABLE_RESULTS.labels("waiters").inc()
+                    _log.warning("outcome.undecodable", topic=topic, partition=partition, offset=offset)
+                    return
                 for waiter in waiters:
                     if waiter.wants(event) and not waiter.heard.done():
                         waiter.heard.set_result(event)
-        except (Undecodable, KeyError, TypeError, ValueError):
-            UNREADABLE_RESULTS.labels("waiters").inc()
-            _log.warning("outcome.undecodable", topic=topic, partition=partition, offset=offset)
         except FAULTS as error:  # the other events are still dispatched
             UNREADABLE_RESULTS.labels("waiters").inc()
             contained(Where.WAITERS, error, partition=partition, offset=offset)

@@ -100,8 +100,9 @@ class SealedCardKeys:
 
     async def reseal(self, keyring: sealing.Keyring) -> Mapping[str, sealing.Resealed]:
         def rewrap(old: CardKey, text: str | None, purpose: str) -> sealing.WrappedKey | None:
-            wrapped, why = text and sealing.WrappedKey(old.secret_id, text), f"{purpose} {old.request_id}"
-            return keyring.wrap(keyring.unwrap(wrapped, why), why) if wrapped else None
+            why = f"{purpose} {old.request_id}"
+            wrapped = None if text is None else sealing.WrappedKey(old.secret_id, text)
+            return None if wrapped is None else keyring.wrap(keyring.unwrap(wrapped, why), why)
 
         moved = failed = 0
         for old in await self.keys.of_other_secrets(keyring.active.id):

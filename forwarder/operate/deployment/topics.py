@@ -22,12 +22,14 @@ from forwarder.topics.port import ConsumedMessage, Log, TopicAdmin, moment_of, r
 
 HIDDEN: Final = "(hidden)"
 _MAX_READ: Final = 1_000
-_SHOWN: Final = """
+_SHOWN: Final = frozenset(
+    """
     accountId arrivalDate attempts cancellation cancelledAt code createdAt currency deadlineSeconds departureDate duplicateOf
     duplicateWindowSeconds fingerprint id instance integrationAccountId keyId keyed nights numberOfAdults numberOfChildren
     numberOfGuests numberOfInfants operation pmsReservationId problem propertyId requestId requestedAt reservation revision roomId
     status success test title totalPrice transactionOf type updatedAt workspaceId acceptedAt card
     """.split()
+)
 """Members that identify neither a guest nor a card. All others are hidden."""
 
 

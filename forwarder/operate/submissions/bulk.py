@@ -341,7 +341,8 @@ async def cancel(
             return status_after(one, status, "There is nothing left to do." if status is Status.CANCELLED else then)
         found, unknown = await selected(backend, request_ids or [], query)
         plan = plan_cancel(found).of_selection(request_ids or [], unknown)
-        groups = groups_of([each for each in found if each.request_id in {*plan.chosen}])
+        chosen = {*plan.chosen}
+        groups = groups_of([each for each in found if each.request_id in chosen])
         question = f"Cancel {len(plan.chosen)}? What was made is cancelled in its PMS."
         words = {"done": "asked to be cancelled", "planned": "cancelled", "question": question}
         return await carry_out(plan, groups, partial(cancellations.run, plan, why), consent, **words)

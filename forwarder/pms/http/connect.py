@@ -259,8 +259,8 @@ def trust_of(tls: ClientTls) -> ssl.SSLContext:
         # OpenSSL reads keys from files alone: in memory where the system has that, else in one that only this user may read.
         in_memory = hasattr(os, "memfd_create")
         try:
-            with os.fdopen(os.memfd_create("key"), "w") if in_memory else tempfile.NamedTemporaryFile("w") as file:
-                file.write(f"{tls.key}\n{tls.certificate}")
+            with os.fdopen(os.memfd_create("key"), "wb") if in_memory else tempfile.NamedTemporaryFile("wb") as file:
+                file.write(f"{tls.key}\n{tls.certificate}".encode())
                 file.flush()
                 # Without a password it would ask for one at the terminal.
                 context.load_cert_chain(f"/proc/self/fd/{file.fileno()}" if in_memory else file.name, password="")

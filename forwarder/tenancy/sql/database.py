@@ -117,7 +117,7 @@ webhook_endpoints = _table(
 webhook_secrets = _table(
     "webhook_secrets",
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("webhook_endpoints.id", ondelete="CASCADE"), primary_key=True),
-    text="secret!",
+    sa.Column("secret", sa.Text, primary_key=True),
     moment="until",
 )
 """An endpoint's sealed secrets older than the previous one, and until when each of them signs."""

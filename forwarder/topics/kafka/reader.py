@@ -14,7 +14,7 @@ at a time: then an error costs no other record, and its place is known. What fol
 import asyncio
 import logging
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -82,7 +82,7 @@ class KafkaReader:
     def __init__(self, consumer: AIOKafkaConsumer, connection: KafkaConnection, *, careful: bool = False) -> None:
         self.consumer = consumer
         self._careful_reads = _CAREFUL_READS if careful else 0
-        self._failures: Counter[tuple[TopicPartition, int]] = Counter()  # how often reading this offset failed
+        self._failures: dict[TopicPartition, tuple[int, int]] = {}  # an offset, and how often reading it failed
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._failed: list[TopicPartition] = []
         """The waiting partitions that were retried since the caller was last notified."""
@@ -223,8 +223,10 @@ class KafkaReader:
         """A record marked unreadable in place of the next one of `partition`, where that is its own fault. None while another try
         may still read it, and where the partition waits from now on."""
         offset = await self.consumer.position(partition)
-        self._failures[partition, offset] += 1
-        if self._failures[partition, offset] < _TRIES:
+        known, failures = self._failures.get(partition, (offset, 0))
+        failures = failures + 1 if known == offset else 1
+        self._failures[partition] = offset, failures
+        if failures < _TRIES:
             return []
         (topic, number), why = partition, str(error)
         if error.by_content:

@@ -41,7 +41,7 @@ MaxPerCreate = Callable[[Account], int]  # how many reservations one request to 
 @dataclass(eq=False, repr=False)
 class AccountQueue:
     """Starts pushes as the account and its throttle allow. `on_released` is called with the queue and each row that is over, to
-    keep count and to fetch more. Of its held rows so many are `waiting`, the others `started`; `tasks` make pushes now."""
+    keep count and to fetch more. `waiting`, `started`: how many of its rows no push has begun, or one has. `tasks` push now."""
 
     account: Account
     throttle: Throttle
@@ -172,7 +172,7 @@ class AccountQueue:
         """One after the other while there are any: a task for each would cost as much as parsing the PMS's response."""
         try:
             while self._begun:
-                pushes, rooms, admission = self._begun.popleft()
+                pushes, rooms, start = self._begun.popleft()
                 signal, unended = NOT_ATTEMPTED, pushes
                 try:
                     signal, unended = await self.push(pushes), ()
@@ -181,9 +181,9 @@ class AccountQueue:
                 finally:
                     for push in unended:
                         push.release()
-                    self.throttle.end(admission, signal)
+                    self.throttle.end(start, signal)
                     self._in_flight -= 1
-                    self._cancelling -= admission.cancelling
+                    self._cancelling -= start.cancelling
                     for room in reversed(rooms):
                         self._busy_rooms.discard(room)
                         if aside := self._aside.get(room):
@@ -352,7 +352,7 @@ class Dispatcher:
         return unstarted, late
 
     def close_if_idle(self, account_id: str) -> None:
-        """The store has nothing due for the account: its queue closes, unless it holds rows, and gives up its share of memory."""
+        """The store has nothing due for the account: an idle queue closes. It kept its share until this sweep."""
         if (queue := self.queues.get(account_id)) is not None:
             queue.more_in_store = False
             if not queue.waiting and not queue.started:

@@ -22,7 +22,7 @@ class BorrowedTokens:
         self.burst = min(each.burst for each in buckets)
         self._rate = min(each.rate for each in buckets)
         # Borrowed at least for the pushes of this time: more than passes until the next loan.
-        self._most = self._soon = math.ceil(self._rate * LAPSE_SECONDS * 1.5)
+        self._most = self._soon = math.ceil(self._rate * (LAPSE_SECONDS * 1.5))
         self._buckets, self._least, self._loans = tuple(buckets), least, loans
         self._tokens = self._used = 0.0
         self._lapses_at = math.inf

@@ -267,12 +267,12 @@ class Throttle:
         breaker = self._cancel_breaker if cancelling else self.breaker
         return PushStart(breaker.start(), self._concurrency.start(), cancelling)
 
-    def end(self, admission: PushStart, signal: HealthSignal) -> None:
+    def end(self, start: PushStart, signal: HealthSignal) -> None:
         self.budget.end(attempted=signal.health is not PmsHealth.NOT_ATTEMPTED)
-        breaker = self._cancel_breaker if admission.cancelling else self.breaker
+        breaker = self._cancel_breaker if start.cancelling else self.breaker
         before = breaker.state
-        breaker.end(admission.breaker, signal.health)
-        kind, cancelling, failing = self.account.kind, admission.cancelling, signal.health is PmsHealth.FAILING
+        breaker.end(start.breaker, signal.health)
+        kind, cancelling, failing = self.account.kind, start.cancelling, signal.health is PmsHealth.FAILING
         about = {"account_id": self.account.id, "kind": kind, "cancellations": cancelling}
         if breaker.state is not before and breaker.state is BreakerState.CLOSED:
             _log.info("breaker.closed", **about)
@@ -283,9 +283,7 @@ class Throttle:
             _log.warning("breaker.opened", **about, reason=signal.reason, pause_seconds=round(breaker.pause, 3))
         failed = failing and not self.account.test and not cancelling
         overloaded = signal.reason in OVERLOADED
-        if (signal.health is PmsHealth.WELL or failed) and self._concurrency.end(
-            admission.round, overloaded=overloaded
-        ):
+        if (signal.health is PmsHealth.WELL or failed) and self._concurrency.end(start.round, overloaded=overloaded):
             metrics.WINDOW_CUTS.labels(kind).inc()
             _log.info("concurrency_limit.lowered", account_id=self.account.id, kind=kind, in_flight=self.limit)
 

@@ -343,7 +343,10 @@ class DeadLetterWriter:
         if reasoned:
             reason, detail = reasoned[-1].reason or reason, reasoned[-1].detail or detail
         elif failing is not None:
-            reason, detail = failing, "It was not tried before its deadline came: its PMS was failing, and left alone."
+            reason, detail = (
+                failing or reason,
+                "It was not tried before its deadline came: its PMS was failing, and left alone.",
+            )
         message = encode_submission(submission, iso(submission.accepted_at), to_json(submission.reservation))
         headers = {name: value.decode() for name, value in message.headers}
         headers |= self._headers(work.partition, work.offset, work.timestamp_ms) | {

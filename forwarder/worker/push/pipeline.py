@@ -1,6 +1,6 @@
 """A push, step by step: from its account queue to the outcome recorder.
 
-may it start → push (connect to the PMS, open the card, apply the rules; then look up, create or cancel) → decide → record
+may it start → push (open the card, connect to the PMS, apply the rules; then look up, create or cancel) → decide → record
 
 Some rows may kill workers in ways that no exception shows, such as exhausted memory or a crash of native code. A row that was taken
 over repeatedly is marked in the store before it is pushed, and the mark is cleared once the push is over. A mark of another worker

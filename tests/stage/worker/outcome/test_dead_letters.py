@@ -74,6 +74,12 @@ def test_what_waited_for_a_pms_that_was_left_alone_has_the_class_of_why() -> Non
     assert (headers["dlt-exception-class"], headers["dlt-failure-class"]) == ("pms_unreachable", "unreachable")
 
 
+def test_a_pms_that_failed_without_a_word_leaves_the_reason_to_the_deadline() -> None:
+    untried = replace(final(ROW, status=Status.FAILED), attempts=())
+    headers = headers_of(letter_message(LETTERS.failed(ROW, untried, "")))
+    assert (headers["dlt-exception-class"], headers["dlt-failure-class"]) == ("deadline_passed", "expired")
+
+
 def test_what_expired_before_it_was_tried_says_so() -> None:
     letter = LETTERS.failed(ROW, replace(final(ROW, status=Status.FAILED), attempts=()))
     headers = headers_of(letter_message(letter))
