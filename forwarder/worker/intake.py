@@ -236,10 +236,12 @@ class Intake:
                 room[account_id] -= held
                 account, target = accounts.get(account_id), targets.get(account_id)
                 arrivals.append(self._arrival(each, account, target, held=held))
-            carded = {each.submission.request_id: each for each in arrivals if each.submission.card is not None}
-            if carded:  # their cards are resealed for the rows; those ingested before need none
-                resealed = await self.cards.reseal(list(carded.values()))
-                arrivals = [resealed.get(each.submission.request_id, each) for each in arrivals]
+            # Cards are resealed for new rows. Of several messages under one id only the first gets a row.
+            firsts = {each.submission.request_id: each for each in reversed(arrivals)}
+            if carded := [each for each in firsts.values() if each.submission.card is not None]:
+                resealed = await self.cards.reseal(carded)
+                found = ((each, each.submission.request_id) for each in arrivals)
+                arrivals = [resealed.get(key, each) if each is firsts[key] else each for each, key in found]
             ingest = partial(self.parts.recorder.ingest, arrivals=arrivals, now=self.parts.clock.now(), changes=changes)
             works = await self.lease.claim(partial(ingest, on_duplicate=repeated.append, on_conflict=conflicts.append))
             by_account: dict[str, list[Work]] = defaultdict(list)

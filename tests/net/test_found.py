@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.net.histories import Plan, Step, live
-from tests.net.moves.callers import Cancel, SendAgain, Submit
+from tests.net.moves.callers import Cancel, ReuseKey, SendAgain, Submit
 from tests.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, KillWorker, PutOut, Strike
 from tests.net.moves.operators import ChangeAddress, PauseOrResume, Settle
 from tests.net.moves.pmss import IsWell, NextReplies
@@ -76,6 +76,10 @@ FOUND: dict[str, Sequence[Step]] = {
         Step(Submit(), 10.0),
         Step(Cancel(nth=1), 20.0),
     ],
+    "another body under the key of one with a card, in the same batch": [
+        Step(Submit(keyed=True, card=True), 0.0),
+        Step(ReuseKey(door=1), 0.0),
+    ],
     "a cancellation that a failover lost, which ended as failed before anybody repeated it": [
         Step(Submit(more=3, wait=20), 0.5),
         Step(PauseOrResume(paused=True), 1.0),
@@ -85,8 +89,13 @@ FOUND: dict[str, Sequence[Step]] = {
 }
 
 
-_KEYED = frozenset({"ingested as new after a failover that lost the first"})
-"""Those that only a PMS that takes keys shows."""
+_KEYED = frozenset(
+    {
+        "ingested as new after a failover that lost the first",
+        "another body under the key of one with a card, in the same batch",
+    }
+)
+"""Those that only a PMS that takes keys, and cards, shows."""
 _SHORT = frozenset({"a cancellation that a failover lost, which ended as failed before anybody repeated it"})
 """Those whose deadline comes before the recovery."""
 
