@@ -23,7 +23,6 @@ async def run_housekeeping(settings: Settings, listening: Listening, stop: Stop)
 
 
 async def housekeeping(backend: Backend, stop: Stop) -> None:
-    """Keeps house with the parts of `backend` until `stop`."""
     settings, clock = backend.settings, backend.clock
     groups = {
         "worker": Group(settings.worker.group, settings.topics.requests),

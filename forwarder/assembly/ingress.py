@@ -28,7 +28,6 @@ _log = structlog.get_logger(__name__)
 
 
 async def run_ingress(settings: Settings, listening: role.Listening, stop: Stop) -> None:
-    """Serve the ingress until `stop`."""
     async with AsyncExitStack() as stack:
         backend = await role.open_role_backend(stack, settings, "ingress")
         closing = await stack.enter_async_context(role.lame_duck(backend, stop))

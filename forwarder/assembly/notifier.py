@@ -43,7 +43,6 @@ async def run_notifier(settings: Settings, listening: role.Listening, stop: Stop
 
 
 async def open_webhook_api(stack: AsyncExitStack, backend: Backend, stop: Stop) -> Routes:
-    """The routes by which customers manage their webhooks."""
     limits = await role.open_limits(stack, backend, stop)
     return WebhookApi(backend.access, await webhooks_of(backend), limits).routes()
 

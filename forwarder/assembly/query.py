@@ -14,7 +14,6 @@ from forwarder.topics.outcomes import OutcomeListener
 
 
 async def run_query(settings: Settings, listening: role.Listening, stop: Stop) -> None:
-    """Serve the query stage until `stop`."""
     async with AsyncExitStack() as stack:
         backend = await role.open_role_backend(stack, settings, "query")
         closing = await stack.enter_async_context(role.lame_duck(backend, stop))
@@ -24,6 +23,5 @@ async def run_query(settings: Settings, listening: role.Listening, stop: Stop) -
 
 
 async def open_query(backend: Backend, outcomes: OutcomeListener) -> Routes:
-    """The routes of the query stage."""
     ids, longest = await backend.request_ids(), backend.settings.environment.max_wait_seconds
     return query_routes(Queries(backend.access, Reader(backend.engine), ids, outcomes, backend.clock, longest))

@@ -36,7 +36,6 @@ def simulated_pms(world: World) -> SimulatorApp:
 
 
 async def run_simulator(world: World, listening: Listening, stop: Stop) -> None:
-    """Serve simulated PMSs until `stop`."""
     _log.info("process.listening", role="simulate", port=listening.getsockname()[1])
     with world:
         await serve(simulated_pms(world), listening, stop, grace_seconds=1.0)

@@ -22,8 +22,6 @@ from forwarder.tenancy.port import Account, ChangedMeanwhile, NotKnown
 
 
 class AccountPages:
-    """Accounts and their PMSs."""
-
     def __init__(self, parts: ConsoleParts) -> None:
         self._backend = parts.backend
         self._reader = BacklogReader(parts.backend.engine)

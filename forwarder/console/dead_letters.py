@@ -50,8 +50,6 @@ class _Run:
 
 
 class DeadLetterPages:
-    """Failed submissions and unreadable messages."""
-
     def __init__(self, parts: ConsoleParts) -> None:
         self._backend, self._signer = parts.backend, parts.signer
         self._letters = letters_of(parts.backend)

@@ -99,8 +99,6 @@ _log = structlog.get_logger(__name__)
 
 
 class Form(dict[str, list[str]]):
-    """The fields of a form that was sent."""
-
     def text(self, name: str) -> str:
         return (self.get(name) or [""])[0].strip()
 
@@ -124,8 +122,6 @@ View = Callable[[Visit], Awaitable[RenderedPage | Go]]
 
 
 class Guard:
-    """Authenticates operators."""
-
     def __init__(self, parts: ConsoleParts) -> None:
         self._parts, self._access, self._sessions = parts, parts.backend.access, CookieSessions(parts.backend.clock)
 

@@ -37,8 +37,6 @@ class _Topic:
 
 
 class TopicPages:
-    """The log."""
-
     def __init__(self, parts: ConsoleParts) -> None:
         self._backend = parts.backend
         self._recent = Recent(self._read, parts.backend.clock)
@@ -69,7 +67,6 @@ class TopicPages:
 
 
 async def topic_messages(visit: Visit) -> RenderedPage:
-    """A topic's messages from a time on."""
     name, backend = visit.request.path_params["name"], visit.parts.backend
     if name not in backend.settings.topics.all():
         raise NotKnown(f"There is no topic {name!r} of this deployment.")
@@ -91,12 +88,10 @@ async def topic_messages(visit: Visit) -> RenderedPage:
 
 
 async def webhooks(visit: Visit) -> RenderedPage:
-    """All webhooks."""
     return RenderedPage("webhooks.html", {"endpoints": await visit.parts.webhooks.endpoints(None)})
 
 
 async def webhook(visit: Visit) -> RenderedPage:
-    """A webhook and its deliveries."""
     endpoint = await visit.parts.webhooks.get(visit.request.path_params["id"], workspace_id=None)
     before, tried = positive(visit.query("before"), LARGEST_ID), visit.query("tried") == "yes"
     named = visit.query("status")
@@ -132,7 +127,6 @@ async def change_webhook(visit: Visit) -> Go:
 
 
 async def audit(visit: Visit) -> RenderedPage:
-    """Who did what."""
     who, action, workspace = visit.query("who"), visit.query("action"), visit.query("workspace")
     wanted, before = AuditFilter(None, who or None, action or None, workspace or None), visit.query("before")
     found = await visit.parts.backend.trail.entries(wanted, before=positive(before, LARGEST_ID), limit=_ROWS + 1)

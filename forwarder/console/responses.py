@@ -62,8 +62,6 @@ _NONE: Final = "\N{EN DASH}"
 
 @dataclass(frozen=True, slots=True)
 class RenderedPage:
-    """A page to render: a template and its values."""
-
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)
     status: int = 200

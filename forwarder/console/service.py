@@ -32,8 +32,6 @@ AWAY_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ConsoleParts:
-    """What the pages use."""
-
     backend: Backend
     signer: MessageSigner
     status: StatusReader
@@ -64,7 +62,6 @@ def console_refusal(settings: Settings, listening: Listening) -> str | None:
 
 
 async def open_console(backend: Backend) -> Routes:
-    """The routes of the console."""
     status = StatusReader(backend.settings, backend.log, backend.engine, backend.clock, seconds=AWAY_SECONDS)
     parts = ConsoleParts(backend, await backend.signer(), status, await webhooks_of(backend))
     # Imported here: it needs the packages of the extra `console`.

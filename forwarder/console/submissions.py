@@ -33,8 +33,6 @@ _FIELDS: Final = "account workspace property pms transaction guest reason status
 
 
 class SubmissionPages:
-    """Submissions and their outcomes."""
-
     def __init__(self, parts: ConsoleParts) -> None:
         self._backend = backend = parts.backend
         self._repair = Repair(backend.repairs, backend.clock, backend.audit)

@@ -364,7 +364,6 @@ def envelope(success: bool, data: bytes) -> bytes:  # noqa: FBT001 - as in the b
 
 @functools.lru_cache(maxsize=64)
 def retry_after(seconds: int) -> Header:
-    """The `Retry-After` header."""
     return (b"retry-after", b"%d" % seconds)
 
 

@@ -95,7 +95,6 @@ def refuse_unknown(scope: Scope, known: Collection[str]) -> Problem | None:
 
 
 def invalid_query(faults: Sequence[FieldFault]) -> Problem:
-    """Every fault in one problem."""
     detail = "; ".join(f"{fault.pointer[1:]} {fault.detail}" for fault in faults)
     return catalogue.INVALID_QUERY.problem(detail if detail.endswith("?") else f"{detail}.", faults=faults)
 
@@ -131,7 +130,6 @@ def read_cursor(parameters: Parameters) -> int | FieldFault:
 
 
 def contradictory(name: str) -> FieldFault:
-    """The fault of a parameter with several values."""
     return FieldFault(f"/{name}", "contradictory", "is given more than once, with different values")
 
 

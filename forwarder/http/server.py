@@ -294,8 +294,6 @@ async def serve(
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `run_until_signalled`."""
-
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield

@@ -342,7 +342,6 @@ def lines(body: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def begins_array(body: bytes) -> bool:
-    """Whether `body` begins with an array, after white space."""
     return body.startswith(b"[", _end_of_blank(body, 0))
 
 

@@ -113,7 +113,6 @@ _NO_TERMS: Final = Terms(None, None, None)
 
 
 def read_terms(request: HttpRequest) -> Terms | Problem:
-    """The terms of `request`."""
     if _TERM_FIELDS.isdisjoint(request.fields):
         return _NO_TERMS
     header = request.headers.get("idempotency-key")

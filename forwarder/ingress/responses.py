@@ -216,7 +216,6 @@ def malformed_json(where: str, what: str = "body") -> Problem:
 
 
 def validation_failed(faults: Sequence[FieldFault]) -> Problem:
-    """Every fault in one problem."""
     return catalogue.VALIDATION_FAILED.problem(summary_of(faults), faults=faults)
 
 
@@ -260,7 +259,6 @@ class Receipt(NamedTuple):
 
 
 def receipt_of(stored: StoredSubmission) -> Receipt:
-    """The receipt of a stored submission."""
     if stored.status is Status.PENDING:
         return Receipt(stored.request_id, stored.accepted_at, record=stored.record.encode())
     settled = OutcomeEvent(stored.status, stored.id, stored.record.encode(), stored.problem)

@@ -229,7 +229,6 @@ def endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def delivery_json(entry: DeliveryEntry) -> dict[str, Any]:
-    """An entry of the delivery log."""
     return {
         "id": entry.id,
         "eventId": entry.event_id,

@@ -164,12 +164,10 @@ async def read_request_body(request: Request, model: type[Body], *, optional: bo
 
 
 def invalid(faults: Sequence[FieldFault]) -> Problem:
-    """All faults in one problem."""
     return catalogue.VALIDATION_FAILED.problem(summary_of(faults), faults=tuple(faults))
 
 
 def read_page_query(request: Request, *, of_status: bool = False) -> PageQuery | Problem:
-    """The page that the query parameters ask for."""
     asked = parameters.parameters_of(request.scope)
     limit, cursor = parameters.read_limit(asked), parameters.read_cursor(asked)
     faults = [fault for fault in (limit, cursor) if isinstance(fault, FieldFault)]

@@ -65,8 +65,6 @@ class NotifierSettings:
 
 @dataclass(frozen=True, slots=True)
 class NotifierParts:
-    """The ports of the notifier."""
-
     log: Log
     topics: Topics
     queue: "Deliveries"

@@ -184,8 +184,6 @@ _Received = tuple[ConsumedMessage, Event | None]
 
 
 class Notifier:
-    """One notifier. `run` runs it until it stops."""
-
     def __init__(self, parts: NotifierParts, *, jitter: Callable[[], float] = random.random) -> None:
         self._parts = parts
         self._consumer: Consumer | None = None

@@ -59,8 +59,6 @@ class WebhookTerms(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Webhooks:
-    """Endpoints and their deliveries."""
-
     registry: "Endpoints"
     log: "Deliveries"
     sealer: Sealer

@@ -320,7 +320,6 @@ def submissions(operation: str, answer: str) -> Counter:
 
 
 def tell_build(role: str, revision: str) -> None:
-    """Sets the build metric of `role`."""
     BUILD.labels(role, __version__, revision, platform.python_version()).set(1)
 
 

@@ -100,7 +100,6 @@ class Printed:
 
 
 def more_than(limit: int) -> Sequence[str]:
-    """The note of a list that was cut."""
     return [f"There are more than the newest {limit:,}; --limit shows more."]
 
 
@@ -124,7 +123,6 @@ def of_one(row: Any) -> Printed:
 
 
 def show(*blocks: Block) -> None:
-    """Prints the blocks, one after the other."""
     terminal = sys.stdout.isatty()
     for block in blocks:
         match block:
@@ -189,7 +187,6 @@ def while_read() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Prints a line for a person."""
     console().print(printable(text), highlight=False)
 
 

@@ -74,8 +74,6 @@ class Operation:
 
 
 class Audit:
-    """Audits operations on `trail`."""
-
     def __init__(self, trail: "AuditTrail", clock: Clock) -> None:
         self._trail, self._clock = trail, clock
 

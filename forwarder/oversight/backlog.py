@@ -33,8 +33,6 @@ class AccountState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group, and the topic that it reads."""
-
     name: str
     topic: str
 

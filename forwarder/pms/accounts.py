@@ -85,7 +85,6 @@ CODED: Final = {
 
 
 def page_text(kind: str) -> str:
-    """The page of that kind."""
     return _PLACE.joinpath(f"{kind}.yaml").read_text(encoding="utf-8")
 
 

@@ -260,8 +260,6 @@ def _parts(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class KindDirectory:
-    """Every kind of `registry`."""
-
     client: PmsClient
     clock: sdk.Clock
     registry: Registry

@@ -265,8 +265,6 @@ class Preview(Protocol):
 
 
 class Pms(Protocol):
-    """One integration account's PMS."""
-
     @property
     def capabilities(self) -> Capabilities: ...
 

@@ -75,8 +75,6 @@ class DryRun:
 
 
 class Previews:
-    """A `Preview` of the kinds of this process."""
-
     def __init__(self, clock: sdk.Clock) -> None:
         self._clock = clock
 

@@ -28,8 +28,6 @@ in force. macOS has no such clock; there Python's monotonic clock is used."""
 
 
 class SystemClock:
-    """The machine's clock."""
-
     # Called several times for each reservation.
     now = staticmethod(partial(datetime.now, UTC))
     monotonic = staticmethod(_monotonic)

@@ -156,7 +156,6 @@ def refusals(
 
 
 def website_id(reservation: Mapping[str, Any]) -> str:
-    """The website in `paymentProviderId`; empty if it names none."""
     return "" if (named := reservation.get("paymentProviderId")) is None else str(named).strip()
 
 

@@ -81,7 +81,6 @@ _encode: Final = Encoder().encode
 
 
 def read_target(text: str) -> Target:
-    """The inverse of `Target.text`."""
     return decode(text, type=Target) if text else UNKNOWN_TARGET
 
 
@@ -343,8 +342,6 @@ class SendAgain:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Look it up in `seconds`."""
-
     seconds: float = 0.0
 
 

@@ -225,7 +225,6 @@ def is_usual(request: UsualRequest, names: int) -> bool:
 
 
 def with_price(request: AnyRequest, price: Decimal) -> AnyRequest:
-    """The same request for another price."""
     if isinstance(request, UsualRequest):
         return msgspec.structs.replace(request, written_price=json_number(price))
     return request.model_copy(update={"total_price": price})

@@ -155,7 +155,6 @@ EXPIRED_REASONS: Final = _CLASSES[EXPIRED]
 
 
 def class_of(reason: str) -> str:
-    """The failure class of a reason."""
     return next((name for name, reasons in _CLASSES.items() if reason in reasons), OTHER)
 
 
@@ -233,7 +232,6 @@ def not_made(request_id: str, status: Status) -> Problem:
 
 
 def not_supported(request_id: str, kind: str) -> Problem:
-    """The kind of PMS does not support cancellations."""
     said = f"A PMS of kind {kind} takes no cancellations from here: cancel it there."
     return catalogue.CANCELLATION_NOT_SUPPORTED.problem(said, request_id)
 

@@ -101,8 +101,6 @@ class ProblemType:
 
 @dataclass(slots=True)
 class Chapter:
-    """Problems that are documented together."""
-
     title: str
     about: str
     problems: list[ProblemType] = field(default_factory=list)

@@ -198,17 +198,14 @@ _SHADOW_PREFIX: Final = f"test{SHADOW_MARK}"
 
 
 def shadow_id(account_id: str) -> str:
-    """The identifier of an account's shadow."""
     return _SHADOW_PREFIX + account_id
 
 
 def is_test(account_id: str) -> bool:
-    """Whether an identifier is a shadow's."""
     return account_id.startswith(_SHADOW_PREFIX)
 
 
 def live_account_id(account_id: str) -> str:
-    """The account whose shadow it is."""
     return account_id.removeprefix(_SHADOW_PREFIX)
 
 
@@ -315,7 +312,6 @@ def _differences(pointer: str, one: Any, other: Any) -> Sequence[str]:
 
 
 def transaction_of(request: AnyRequest) -> str:
-    """The request's transaction; empty if there is none."""
     given = None if isinstance(request, GeneralRequest) else request.transaction_id
     return "" if given is None else given.strip()
 

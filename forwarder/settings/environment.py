@@ -214,10 +214,8 @@ class Environment(BaseModel):
 
 
 def variable(name: str) -> str:
-    """The variable of that field."""
     return f"{PREFIX}{name.upper()}"
 
 
 def secret(value: SecretStr | None) -> str | None:
-    """In clear."""
     return None if value is None else value.get_secret_value()

@@ -61,8 +61,6 @@ NOT_EXPORTED: Final = TraceExport()
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The checked settings."""
-
     environment: Environment
     backend: Embedded | Distributed
     secrets: GivenSecrets
@@ -275,7 +273,6 @@ def _bits(text: str) -> float:
 
 
 def trace_export_of(variables: Mapping[str, str]) -> TraceExport:
-    """The export that the environment asks for."""
     given = {name: value.strip() for name, value in variables.items() if name.startswith("OTEL_") and value.strip()}
     exporter, wanted = "OTEL_TRACES_EXPORTER", "http/protobuf"
     exporters = {each.strip() for each in given.get(exporter, "").lower().split(",")} - {""}

@@ -105,8 +105,6 @@ _NOT_BOOKED: Final = {
 
 
 class _Refusal(Exception):
-    """The PMS's no."""
-
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(code)
         self.answer = problem_response(Problem(code, code.replace("_", " ").capitalize(), status, detail))

@@ -52,7 +52,6 @@ _MEDIA_TYPE: Final = b"application/vnd.api+json; charset=utf-8"
 
 
 def booking_sync_routes(world: World) -> list[BaseRoute]:
-    """The routes of the kind."""
     tokens = _TokenServer(world.clock)
     pms = _BookingSync(world)
     guard, open_guard = (
@@ -283,8 +282,6 @@ class _BookingSync:
 
 
 class _Invalid(Exception):
-    """The 422 of BookingSync."""
-
     def __init__(self, **errors: str) -> None:
         super().__init__(*errors)
         self.answer = _answer_of(422, {"errors": {field: [message] for field, message in errors.items()}})

@@ -81,8 +81,6 @@ class Wanted(SimulatedBooking):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made(SimulatedBooking):
-    """A booking that was made."""
-
     id: int
     answer: bytes
 

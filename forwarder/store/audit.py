@@ -6,8 +6,6 @@ from enum import StrEnum
 
 
 class AuditResult(StrEnum):
-    """The result of an operation."""
-
     DONE = "done"
     REQUESTED = "requested"
     """About to be sent to the log, which cannot take part in a transaction of the store."""

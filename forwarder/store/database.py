@@ -64,12 +64,10 @@ class Database:
             enlisted.written = True
 
     async def run(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
-        """The rows of one statement that writes."""
         async with self._begun(self._single) if to_be_written() is None else self.transaction() as connection:
             return _rows(await connection.execute(statement, parameters))
 
     async def read(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
-        """The rows of one read-only statement."""
         async with self._begun(self._reading) as connection:
             return _rows(await connection.execute(statement, parameters))
 

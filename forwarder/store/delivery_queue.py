@@ -198,7 +198,6 @@ def release() -> sa.Executable:
 
 
 def endpoints() -> sa.Select[Any]:
-    """All endpoints that have deliveries."""
     found = distinct(sa.true(), _row.endpoint_id, _row.event_id)
     return sa.select(found.c.value).where(found.c.value.is_not(None))
 

@@ -151,7 +151,6 @@ class BacklogReader(OnDatabase):
 
 @cache
 def accounts() -> sa.Executable:
-    """The columns of `AccountWork`."""
     every = distinct(sa.true(), _row.account_id, _row.status, _row.id)
     account = every.c.value
     waiting = sa.and_(_row.account_id == account, _row.due_at.is_not(None), _row.leased_by.is_(None))

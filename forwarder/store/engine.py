@@ -56,8 +56,6 @@ class UnusableDatabase(ValueError):
 
 
 class PostgresqlEngine(AsyncEngine):
-    """SQLAlchemy's engine, with sessions for frequent reads."""
-
     __slots__ = ("sessions",)
 
     def __init__(self, engine: AsyncEngine, sessions: "Sessions") -> None:

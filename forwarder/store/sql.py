@@ -65,12 +65,10 @@ octets = sql_function("octets", sa.Integer(), postgresql="octet_length({0})", sq
 
 
 def columns_of(table: sa.FromClause, names: str) -> tuple[sa.Column[Any], ...]:
-    """The columns of `table` with these names."""
     return tuple(cast("sa.Column[Any]", table.c[name]) for name in names.split())
 
 
 def insert_into(dialect: DialectName, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
-    """An INSERT that can have ON CONFLICT."""
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 

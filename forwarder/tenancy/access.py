@@ -388,7 +388,6 @@ class _Bucket(TokenBucket):
 
 
 def rate_limited(allowance: Allowance) -> Problem:
-    """The refusal where the limit is used up."""
     limit, whose = allowance.limit, "All API keys of this workspace together" if allowance.shared else "This API key"
     return catalogue.RATE_LIMITED.problem(
         f"{whose} may submit, cancel or manage webhooks {limit.requests} times in {limit.seconds} seconds. Nothing was "

@@ -98,7 +98,6 @@ def is_test_token(token: str) -> bool:
 
 
 def token_hash(token: str) -> str:
-    """The stored hash of a token."""
     return sha256(token.encode()).hexdigest()
 
 
@@ -139,8 +138,6 @@ class NotBound(CannotOpen):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """At most `requests` in any `seconds`."""
-
     requests: int
     seconds: int
 

@@ -40,7 +40,6 @@ class NotTrusted(ValueError):
 
 
 def key_id_of(public_key: bytes) -> str:
-    """16 hexadecimal characters that name a public key."""
     return blake2b(public_key, digest_size=8).hexdigest()
 
 
@@ -123,8 +122,6 @@ def _derived(secret: str, purpose: bytes) -> bytes:
 
 
 class PublicKeySealer:
-    """`Sealer` with a public key."""
-
     def __init__(self, public_key: bytes) -> None:
         self.key_id = key_id_of(public_key)
         self._box = SealedBox(PublicKey(public_key))
@@ -134,8 +131,6 @@ class PublicKeySealer:
 
 
 class KeyPairUnsealer:
-    """`Unsealer` with some private keys."""
-
     def __init__(self, pairs: Iterable[KeyPair]) -> None:
         self._boxes = {pair.key_id: SealedBox(PrivateKey(pair.private_key)) for pair in pairs}
 
@@ -170,8 +165,6 @@ class SecretState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KnownSecret:
-    """A secret in the deployment's database."""
-
     keys: PublicKeys
     state: SecretState
     created_at: datetime
@@ -369,7 +362,6 @@ _ADDRESS: Final = re.compile(r"[a-z]+://[^\s\"'<>{},]+", re.IGNORECASE)
 
 
 def with_credential(account: Account, credential: str, sealer: Sealer) -> Account:
-    """The account with this credential, sealed."""
     return replace(account, credential=sealer.seal_text(credential, of_credential(account)))
 
 

@@ -207,7 +207,6 @@ _ENVELOPE: Final = Decoder(_SubmissionEnvelope)
 
 
 def is_cancellation(message: Message) -> bool:
-    """Whether `message` is a cancellation request, by its type."""
     return header(message.headers, "ce_type") == CANCELLATION_REQUESTED
 
 
@@ -271,7 +270,6 @@ def subject(headers: Headers) -> str | None:
 
 
 def header(headers: Headers, name: str) -> str | None:
-    """The value of the first header of that name."""
     for key, value in headers:
         if key == name:
             return value.decode("utf-8", "replace")

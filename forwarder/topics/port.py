@@ -84,7 +84,6 @@ def headers_as_text(headers: Headers) -> str:
 
 
 def headers_from_text(text: str) -> Headers:
-    """The headers that `headers_as_text` wrote."""
     return tuple((name, value.encode("latin-1")) for name, value in json.loads(text))
 
 
@@ -145,8 +144,6 @@ class Topics:
 
 
 class Publisher(Protocol):
-    """Appends to the log."""
-
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         """Return once every in-sync replica has all of `messages` (embedded: once they are synced to disk). Concurrent calls share
         batches. Messages of one call and one key are stored in order and once each, even if the driver had to retry. Raises
@@ -218,8 +215,6 @@ class Tail(Protocol):
 
 
 class TopicAdmin(Protocol):
-    """Creates and lists topics, and reads their offsets."""
-
     async def create(
         self, partitions: Mapping[str, int], *, retention: timedelta | None = None, replicas: int | None = None
     ) -> Sequence[str]:

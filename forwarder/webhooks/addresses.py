@@ -45,7 +45,6 @@ class AddressRule:
         return (self.loopback and parsed.is_loopback) or (scheme == "https" and _is_public(parsed))
 
     def may_allow(self, scheme: str) -> bool:
-        """Whether `scheme` is allowed for any address."""
         return scheme == "https" or (scheme == "http" and (self.private or self.loopback))
 
 

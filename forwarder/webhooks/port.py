@@ -42,8 +42,6 @@ PostResult = EndpointResponse | Unanswered
 
 
 class Sender(Protocol):
-    """Posts to URLs that customers chose."""
-
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         """Post once, within the sender's time limit. No retry, no redirect is followed."""
 

@@ -131,8 +131,6 @@ class HttpSender:
 
 
 class _GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Opens connections to allowed addresses only."""
-
     def __init__(self, scheme: str, rule: AddressRule, find: Resolve) -> None:
         self._scheme, self._rule, self._find = scheme, rule, find
         self._inner = httpcore.AnyIOBackend()

@@ -49,8 +49,6 @@ Lacking = Callable[..., Awaitable[Mapping[str, int]]]
 
 @dataclass(frozen=True, slots=True)
 class WorkerParts:
-    """The ports of a worker."""
-
     log: Log
     topics: Topics
     publisher: Publisher

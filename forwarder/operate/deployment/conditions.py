@@ -64,7 +64,6 @@ class DeploymentCondition:
 
 @cache
 def conditions() -> Sequence[DeploymentCondition]:
-    """The list."""
     text = files("forwarder.operate.deployment").joinpath("conditions.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text).items()
     return [DeploymentCondition(name, **given | {"severity": Severity(given["severity"])}) for name, given in table]
@@ -268,12 +267,10 @@ def _accounts(status: "DeploymentStatus") -> _Seen:
 
 
 def some(count: int, noun: str, nouns: str | None = None) -> str:
-    """A number of things."""
     return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
 def span(time: timedelta) -> str:
-    """A time in its largest unit."""
     seconds = max(time.total_seconds(), 0.0)
     for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= unit:

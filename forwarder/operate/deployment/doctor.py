@@ -46,8 +46,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class CheckedDeployment:
-    """The deployment to check."""
-
     settings: Settings
     log: Log
     engine: Engine

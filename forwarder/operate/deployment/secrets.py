@@ -91,8 +91,6 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True)
 class SealedCardKeys:
-    """The keys of rows' cards."""
-
     keys: CardKeys
 
     async def counts(self) -> Mapping[str, Counter[str]]:

@@ -313,7 +313,6 @@ def _store_lines(store: StoreStatus, at_most: int | None, now: datetime) -> Iter
 
 
 def status_json(found: DeploymentStatus) -> dict[str, Any]:
-    """The same for programs."""
     findings, log, store = findings_of(found), found.log, found.store
     finding = "name=condition.name severity=condition.severity says mend runbook=condition.runbook"
     log_json: dict[str, Any] = {"fault": found.log_fault}

@@ -209,6 +209,5 @@ def _read(topic: str, row: Sequence[Any]) -> ConsumedMessage:
 
 
 def in_batches(items: Iterator[_T]) -> Iterator[Sequence[_T]]:
-    """The items, `BATCH` at a time."""
     while batch := list(islice(items, BATCH)):
         yield batch

@@ -175,7 +175,6 @@ def _with_state(letter: Letter, failed: FailedState | None) -> tuple[Letter, Let
 
 
 def row(letter: Letter, state: LetterState) -> dict[str, Any]:
-    """A letter in a list."""
     standing = {"requestId": letter.request_id or None, "standing": state.value, "supersededBy": letter.superseded_by}
     return picked(letter, "id at=set_aside_at account failureClass reason attempts") | standing
 
@@ -356,7 +355,6 @@ async def acknowledge(
 
 
 def letters_of(backend: Backend) -> DeadLetterReader:
-    """The reader of the deployment's dead letters."""
     return DeadLetterReader(backend.log, backend.settings.topics.dead_letters, backend.overview)
 
 

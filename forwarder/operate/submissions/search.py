@@ -125,7 +125,6 @@ def status_after(request_id: str, status: Status, following: str) -> Printed:
 
 
 def row(summary: SubmissionSummary) -> dict[str, Any]:
-    """A submission in a list."""
     dead_letter = f"{summary.request_id}.{summary.revision}" if summary.status is Status.FAILED else None
     about = "id=record_id requestId workspace=workspace_id account=account_id status propertyId arrival departure"
     about += " attempts acceptedAt dueAt deadlineAt reason problem=problem_code pmsReservationId apiKeyId"

@@ -92,8 +92,6 @@ _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, ma
 
 
 class OperatorFinding(StrEnum):
-    """An operator's finding in the PMS."""
-
     CONFIRMED = "confirmed"
     NOT_MADE = "not_made"
     REJECTED = "rejected"
@@ -189,8 +187,6 @@ def _csv_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
 
 @dataclass(frozen=True, slots=True)
 class Settlements:
-    """Settles the submissions of a file."""
-
     repair: Repair
     overview: Overview
     directory: Directory

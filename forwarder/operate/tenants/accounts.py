@@ -64,8 +64,6 @@ class AccountSettings(TypedDict, total=False):
 
 
 def accounts_of(backend: Backend) -> "Accounts":
-    """The accounts of an open deployment."""
-
     async def hasten(account_id: str) -> int:
         # Workers may know an account for ten seconds as it was before a change.
         return await backend.repairs.hasten(account_id, at=backend.clock.now() + timedelta(seconds=10))

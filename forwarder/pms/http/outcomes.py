@@ -169,7 +169,6 @@ _AFTER_THE_FACT: Final = {HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.FAILED_DEPENDENC
 
 
 def outcome_of(failure: NotSent | NoResponse) -> Deferred | InDoubt:
-    """The outcome of a create that ended in `failure`."""
     if isinstance(failure, NotSent):
         return Deferred(failure.reason, failure.detail, failure.retry_after_seconds)
     return InDoubt(failure.reason, failure.detail, made=is_yes(failure.status), status=failure.status or None)

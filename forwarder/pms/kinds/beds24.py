@@ -21,8 +21,6 @@ _FIELD: Final = "custom10"
 
 
 class Beds24Adapter(MappedAdapter):
-    """An account of Beds24."""
-
     @staticmethod
     def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:
         field = settings["referenceField"]

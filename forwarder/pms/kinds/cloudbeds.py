@@ -24,8 +24,6 @@ _NOTE: Final = "reservationNote"
 
 
 class CloudbedsAdapter(MappedAdapter):
-    """An account of Cloudbeds."""
-
     @staticmethod
     def mapping_for(mapping: PmsMapping, settings: Mapping[str, Any]) -> PmsMapping:
         shown, states = mapping.reservation, mapping.reservation.status

@@ -180,8 +180,6 @@ class WebsiteBuilderAdapter(GenericAdapter):
 
 
 class GenericOptions(sdk.NoOptions):
-    """Options of an account of kind `generic`."""
-
     mapping: MappingOption | None = None
     """The mapping of the PMS, as a table or as the text of a YAML document. Default: the open contract."""
     settings: Mapping[str, str | int | float | bool] = Field(default_factory=dict)

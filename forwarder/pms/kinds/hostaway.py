@@ -9,8 +9,6 @@ from forwarder.pms.sdk import Booking, decimal, finances, json_number, objects, 
 
 
 class HostawayAdapter(MappedAdapter):
-    """An account of Hostaway."""
-
     def record(self, shown: Mapping[str, Any], booking: Booking) -> dict[str, Any]:  # noqa: ARG002 - the port's
         price, left = decimal(shown.get("totalPrice")), decimal(shown.get("remainingBalance"))
         paid = price - left if price is not None and left is not None else None

@@ -377,8 +377,6 @@ class MappedAdapter:
 
 @dataclass(frozen=True, slots=True)
 class MappedKind(sdk.Kind):
-    """A kind that `mapping` describes."""
-
     mapping: PmsMapping
 
 

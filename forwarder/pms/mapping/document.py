@@ -100,7 +100,6 @@ def _names_at(model: type[BaseModel] | None, loc: Loc) -> list[str]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The first model in a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model_in, getattr(annotation, "__args__", ()))), None)

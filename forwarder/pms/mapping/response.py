@@ -277,7 +277,6 @@ def confirmed(mapping: PmsMapping, pms_id: str, item: Any, booking: sdk.Booking)
 
 
 def record_of(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, Any]:
-    """The record of a reservation that is shown."""
     fields: dict[str, Any] = {}
     finances: dict[str, Any] = {}
     decimals = _decimals(shown, item, asked_currency)

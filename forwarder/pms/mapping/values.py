@@ -33,7 +33,6 @@ def is_path(text: str) -> bool:
 
 
 def path_of(jsonpath: str) -> str:
-    """A JSONPath (`$.data[0].id`) as a path of ours (`data.0.id`)."""
     return jsonpath.removeprefix("$").replace("['", ".").replace("']", "").replace("[", ".").replace("]", "").strip(".")
 
 

@@ -107,15 +107,12 @@ CardNumbersInText = Literal["refuse", "mask"]  # what to do with a request that 
 
 
 class Found(NamedTuple):
-    """A match and its position in the text."""
-
     start: int
     end: int
     what: What
 
 
 def is_card_number(digits: str) -> bool:
-    """Whether these digits (ASCII) can be a card number."""
     return _ISSUED.fullmatch(digits) is not None and passes_luhn(digits)
 
 
@@ -207,7 +204,6 @@ def may_hold_any(document: bytes) -> bool:
 
 
 def may_hold(text: str) -> bool:
-    """Whether `text` needs a closer look."""
     if len(text) > MAX_EXAMINED:
         return True
     text = plain(text)

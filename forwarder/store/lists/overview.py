@@ -166,7 +166,6 @@ class Overview:
         return {row.request_id: (Status(row.status), row.revision) for row in rows}
 
     async def failed(self, request_ids: Collection[str]) -> Mapping[str, FailedState]:
-        """Those of these submissions that are FAILED."""
         wanted = statuses.add_columns(_row.anonymized_at).where(_row.status == Status.FAILED.value)
         rows = await self._database.read(wanted, {BATCH: key_batch("request_id", request_ids)})
         ids = [row.request_id for row in rows]

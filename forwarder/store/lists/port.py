@@ -162,7 +162,6 @@ class Waiting:
 
     @property
     def sampled(self) -> int:
-        """How many `reasons` is about."""
         return sum(self.reasons.values())
 
 

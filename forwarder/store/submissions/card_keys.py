@@ -49,7 +49,6 @@ class CardKeys(OnDatabase):
             await self._database.run(delete(card_keys).where(_IN_BATCH), {BATCH: key_batch("request_id", request_ids)})
 
     async def counts(self) -> Counter[str]:
-        """The number of cards whose keys each secret wraps."""
         counted = select(_row.secret_id, func.count().label("cards")).where(_OWN).group_by(_row.secret_id)
         return Counter({row.secret_id: row.cards for row in await self._database.read(counted)})
 

@@ -32,8 +32,6 @@ from forwarder.store.tables import PENDING, card_keys, reservations, workers
 
 
 class SubmissionIntake(Leases):
-    """The part of `Recorder` that ingests."""
-
     async def ingest(
         self,
         worker_id: str,

@@ -27,8 +27,6 @@ _Narrow = Callable[[AsyncConnection, Sequence[sa.Row[Any]]], Awaitable[Sequence[
 
 
 class Leases(LossDetection):
-    """The part of `Recorder` that leases."""
-
     def __init__(self, engine: AsyncEngine) -> None:
         super().__init__(engine)
         self._blame = Blame(Where.SWEEP)

@@ -198,8 +198,6 @@ _NEWEST: Final = sa.select(_row.id).order_by(_row.id.desc()).limit(200)
 
 
 class NotedGap(NamedTuple):
-    """A `LogGap`, and when it was found."""
-
     topic: str
     partition: int
     position: int

@@ -21,7 +21,6 @@ from forwarder.store.submissions.port import Arrival, Attempt, Ended, NotedCance
 
 
 def arrival_batch(dialect: DialectName, arrivals: Sequence[Arrival]) -> dict[str, Any]:
-    """Arrivals for `intake.ingest`."""
     rows = [
         {
             "position": position,
@@ -61,7 +60,6 @@ def natural_columns(natural: NaturalKey) -> dict[str, Any]:
 
 
 def outcome_batch(dialect: DialectName, ended: Collection[Ended]) -> dict[str, Any]:
-    """Outcomes and their events for `recorder.finish`, `insert_events` and `record`."""
     rows = []
     for position, each in enumerate(ended):
         event, (before, _, after) = each.event, each.event.written
@@ -94,7 +92,6 @@ def outcome_batch(dialect: DialectName, ended: Collection[Ended]) -> dict[str, A
 
 
 def postponed_row(postponed: Postponed) -> dict[str, Any]:
-    """A try for `leases.postpone`."""
     work, evidence = postponed.work, postponed.evidence
     return {
         "id": work.id,

@@ -232,7 +232,6 @@ _WRITTEN: Final[Mapping[str, Callable[[Any], str]]] = {
 
 
 def _texts(terms: Mapping[str, Any]) -> dict[str, str | None]:
-    """The terms as they are audited."""
     names = {"limit": "rate", "expires_at": "expires", "networks": "from"}
     return {names.get(key, key): None if each is None else _WRITTEN.get(key, str)(each) for key, each in terms.items()}
 

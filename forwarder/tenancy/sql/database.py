@@ -186,7 +186,6 @@ async def write(engine: AsyncEngine, statement: sa.Executable, rows: Any = None)
 
 
 def insert_into(engine: AsyncEngine, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
-    """An INSERT that can say ON CONFLICT."""
     return postgresql.insert(table) if engine.dialect.name == "postgresql" else sqlite.insert(table)
 
 

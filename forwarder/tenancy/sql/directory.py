@@ -183,7 +183,6 @@ def limit_of(row: Row[Any]) -> RateLimit | None:
 
 
 def key_of(row: Row[Any]) -> ApiKey:
-    """The key in a row of it."""
     scopes, networks = port.read_scopes(row.scopes.split()), port.read_networks(row.networks.split())
     return ApiKey(row.id, row.workspace_id, row.test, limit_of(row), scopes, in_utc(row.expires_at), networks)
 

@@ -116,7 +116,6 @@ def create(connection: sqlite3.Connection, topic: str, partitions: int) -> bool:
 
 
 def append(connection: sqlite3.Connection, topic: str, messages: Sequence[Message], now_ms: int) -> None:
-    """Appends to the topic, which exists."""
     topic_id, partitions = connection.execute("select id, partitions from topics where name = ?", (topic,)).fetchone()
     ends, rows = heads(connection, topic), []
     for each in messages:
@@ -163,7 +162,6 @@ def prune(connection: sqlite3.Connection, before_ms: int) -> bool:
 
 
 def topics(connection: sqlite3.Connection) -> dict[str, int]:
-    """Every topic and its number of partitions."""
     return dict(connection.execute("select name, partitions from topics order by name"))
 
 

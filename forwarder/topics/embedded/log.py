@@ -342,8 +342,6 @@ class EmbeddedConsumer(EmbeddedTail):
 
 
 class EmbeddedAdmin:
-    """See `port.TopicAdmin`."""
-
     def __init__(self, writer: EmbeddedWriter, retention: timedelta) -> None:
         self._writer, self._retention = writer, retention
 

@@ -24,8 +24,6 @@ METADATA_SECONDS = 15.0
 
 
 class KafkaLog(KafkaConnection):
-    """See `port.Log`."""
-
     @asynccontextmanager
     async def publisher(self) -> AsyncIterator[port.Publisher]:
         """Connected on entry, else `LogUnavailable`. On exit, publishes or gives up the queued messages within the time limit."""

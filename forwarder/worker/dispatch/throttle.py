@@ -33,8 +33,6 @@ _INSTANT: Final = 1e-6  # seconds below the precision of the clocks
 
 
 class BreakerState(StrEnum):
-    """See `Breaker`."""
-
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"

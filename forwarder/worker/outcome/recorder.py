@@ -79,7 +79,6 @@ class OutcomeRecorder:
         )
 
     def enqueue(self, push: PushContext) -> None:
-        """Has its decision recorded with the next batch."""
         self._add_dead_letter(push)
         self._batches.post(push)
 
@@ -309,8 +308,6 @@ class Forged(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterWriter:
-    """Builds the dead letters of one worker group."""
-
     topics: Topics
     group: str
 
@@ -369,7 +366,6 @@ class DeadLetterWriter:
 
 
 def letter_message(letter: DeadLetter) -> Message:
-    """`letter` as a message for the dead-letter topic."""
     return _with_headers(Message(letter.key.encode(), letter.value.encode()), letter.headers)
 
 

@@ -314,8 +314,6 @@ async def _create_many(runs: Sequence[PushRun]) -> Sequence[Outcome]:
 
 @dataclass(eq=False, repr=False)
 class PushPipeline:
-    """Runs the pushes that account queues start."""
-
     parts: WorkerParts
     pusher: Pusher
     outcomes: OutcomeRecorder

@@ -49,8 +49,6 @@ _Made = SyncBooking | sdk.Outcome
 
 
 class BookingSyncAdapter:
-    """BookingSync as one account speaks it."""
-
     capabilities: ClassVar = sdk.Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
     limits: ClassVar[sdk.Limits] = sdk.Limits((sdk.Limit(1000, 3600.0),), requests_per_push=2)
     options: ClassVar[type[requests.BookingSyncOptions]] = requests.BookingSyncOptions

@@ -43,8 +43,6 @@ class SecurePayments(sdk.NoOptions):
 
 
 class BookingSyncOptions(sdk.NoOptions):
-    """An account's options at BookingSync."""
-
     token_url: _SecretsUrl | None = None
     """The token endpoint. Default: /oauth/token in place of the base URL's /api/v3."""
     redirect_uri: _Text | None = None
@@ -247,7 +245,6 @@ def client_body(booking: sdk.Booking) -> bytes:
 
 
 def address_of(booking: sdk.Booking) -> dict[str, Any]:
-    """The guest's address, as far as it is known."""
     address = booking.guest.get("address") or {}
     parts = {theirs: address.get(name) for name, theirs in ADDRESS.items()}
     return given({**parts, "country_code": sdk.country_code(booking)[0]})

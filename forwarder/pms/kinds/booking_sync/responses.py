@@ -130,7 +130,6 @@ def errors_in(response: sdk.Response) -> dict[str, str]:
 
 
 def listed(errors: Mapping[str, str]) -> str:
-    """The errors by field, in one text."""
     return "; ".join(f"{field}: {text}" for field, text in errors.items())
 
 
