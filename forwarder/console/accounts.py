@@ -48,8 +48,7 @@ class AccountPages:
                 await self._backend.tenancy.pause(account.id, paused=False)
                 said = "The account is resumed. Workers see it within seconds."
             case "probe":
-                async with terms.open_prober(self._backend) as prober:
-                    steps = await prober.probe(account, form.text("property") or "0")
+                steps = await terms.probe(self._backend, account, form.text("property") or "0")
                 return await self._page(account, steps=steps)
             case "change":
                 if (problem := await self._change(account, form)) is not None:

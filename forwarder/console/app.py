@@ -119,9 +119,8 @@ class OverviewPage:
         values |= {"attention": attention[:_NAMED], "unnamed": max(len(attention) - _NAMED, 0)}
         values |= {"work": store.work if store is not None and store.current else None}
         values |= {"pending": pending, "in_doubt": in_doubt, "oldest": oldest}
-        return RenderedPage(
-            "overview.html", {**values, "grafana": self._parts.backend.settings.environment.grafana_url}
-        )
+        values["grafana"] = self._parts.backend.settings.environment.grafana_url
+        return RenderedPage("overview.html", values)
 
     async def _read(self) -> tuple[DeploymentStatus, FlowNow | None]:
         async def flow() -> FlowNow | None:

@@ -82,9 +82,8 @@ class DeadLetterPages:
             groups.append({**group, "reasons": reasons, "oldest": min(moments), "newest": max(moments)})
         values = {"groups": groups, "letters": found[:_ROWS], "total": len(found), "age": self._recent.age_seconds}
         replayable = (LetterState.OPEN, LetterState.CARD_GONE, LetterState.UNDECODABLE)
-        return RenderedPage(
-            "dead_letters.html", {**values, **filters, "replayable": replayable, "open": LetterState.OPEN}
-        )
+        values |= {**filters, "replayable": replayable, "open": LetterState.OPEN}
+        return RenderedPage("dead_letters.html", values)
 
     async def preview(self, visit: Visit) -> RenderedPage:
         selection = {name: visit.query(name) for name in ("id", "account", "class")}

@@ -191,9 +191,8 @@ class Guard:
             return self._ask(request, _away("database"))
         if isinstance(key, Problem):
             _log.info("console.sign_in_refused", address=origin, code=key.code)
-            return self._ask(
-                request, RenderedPage("sign_in.html", {"problem": key.detail, "next": next_page}, key.status)
-            )
+            refused = RenderedPage("sign_in.html", {"problem": key.detail, "next": next_page}, key.status)
+            return self._ask(request, refused)
         _log.info("console.signed_in", key_id=key.id, address=origin)
         self._sessions.close(_cookie(request, _SESSION_COOKIE))
         cookie = self._sessions.open(token, key.id)

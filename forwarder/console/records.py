@@ -1,9 +1,8 @@
 """What was written: topics, each group's lag, and messages, without guests and cards; webhooks and deliveries; the audit trail."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from forwarder.console.guard import Visit
 from forwarder.console.responses import NO_SUCH_ACTION, Go, RenderedPage, address, moment_of
@@ -19,23 +18,6 @@ from forwarder.tenancy.port import NotKnown
 _ROWS: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
-class _Topic:
-    """`partitions`: the number of each, the offsets it has, and the lag of each group."""
-
-    name: str
-    partitions: Sequence[tuple[int, range, Mapping[str, int]]]
-    groups: Sequence[str]
-    keeps: timedelta | None
-
-    @property
-    def messages(self) -> int:
-        return sum(len(held) for _, held, _ in self.partitions)
-
-    def lag(self, group: str) -> int:
-        return sum(lags[group] for _, _, lags in self.partitions)
-
-
 class TopicPages:
     def __init__(self, parts: ConsoleParts) -> None:
         self._backend = parts.backend
@@ -45,8 +27,8 @@ class TopicPages:
         topics, missing = await self._recent.get()
         return RenderedPage("topics.html", {"topics": topics, "missing": missing})
 
-    async def _read(self) -> tuple[Sequence[_Topic], Sequence[str]]:
-        found, missing, settings = list[_Topic](), list[str](), self._backend.settings
+    async def _read(self) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
+        found, missing, settings = list[Mapping[str, Any]](), list[str](), self._backend.settings
         async with self._backend.log.admin() as admin:
             known = await admin.list()
             for name in settings.topics.all():
@@ -62,7 +44,9 @@ class TopicPages:
                     (number, held, {group: behind.get(number, 0) for group, behind in lags.items()})
                     for number, held in sorted((await admin.offsets(name)).items())
                 ]
-                found.append(_Topic(name, partitions, groups, await admin.retention(name)))
+                lag = {group: sum(behind[group] for _, _, behind in partitions) for group in groups}
+                values = {"name": name, "partitions": partitions, "lag": lag, "keeps": await admin.retention(name)}
+                found.append({**values, "messages": sum(len(held) for _, held, _ in partitions)})
         return found, missing
 
 

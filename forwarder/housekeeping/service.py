@@ -207,11 +207,10 @@ class RetentionSweeper:
                 kept = timedelta(days=MAX_DELIVERY_DAYS if given is None else given)
             after: int | None = 0
             count, before = 0, self._clock.now() - kept
+            delete = partial(self._store.delete_deliveries, endpoint_id, ended_before=before, limit=BATCH)
             while after is not None:
                 began = self._clock.monotonic()
-                after, some = await self._store.delete_deliveries(
-                    endpoint_id, ended_before=before, after=after, limit=BATCH
-                )
+                after, some = await delete(after=after)
                 count += some
                 if after is not None:
                     await self._rest(began)

@@ -163,9 +163,8 @@ class Guests:
                 if topic in existing:
                     retention = await admin.retention(topic)
                     counted = letters if topic == self.topics.dead_letters else None
-                    days, gone_by = None, None
-                    if retention is not None:
-                        days, gone_by = retention / timedelta(days=1), self.clock.now() + retention
+                    days = None if retention is None else retention / timedelta(days=1)
+                    gone_by = None if retention is None else self.clock.now() + retention
                     remains.append(TopicRemains(topic, days, gone_by, counted))
         return remains
 
@@ -227,9 +226,7 @@ COMMANDS = commands(erase=erase)
 
 # --- how long data is kept -------------------------------------------------------------------------------------------------
 
-MIN_DAYS: Final = (
-    30  # submissions that finished fewer days ago are kept: callers, webhooks and consumers still query them
-)
+MIN_DAYS: Final = 30  # more recently finished submissions are kept: callers, webhooks and consumers still query them
 
 
 @dataclass(frozen=True, slots=True)

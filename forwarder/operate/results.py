@@ -9,7 +9,7 @@ in a thread, because it is asked at most once a second."""
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -49,12 +49,9 @@ class EventFilter:
     count: int | None = None
 
     def includes(self, event: Mapping[str, Any]) -> bool:
-        data = event["data"]
-        return (
-            (self.account is None or data.get("integrationAccountId") == self.account)
-            and (self.workspace is None or data.get("workspaceId") == self.workspace)
-            and (not self.types or event["type"] in self.types)
-        )
+        data, of_type = event["data"], not self.types or event["type"] in self.types
+        of_workspace = self.workspace in (None, data.get("workspaceId"))
+        return of_type and of_workspace and self.account in (None, data.get("integrationAccountId"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,17 +340,22 @@ async def listen(
             raise WrongUsage("--secret takes a webhook's secret: whsec_ and the base64 of 24 to 64 bytes.") from None
     wanted = EventFilter(workspace=workspace, types=types_of(kind or ()))
     read_range, clock = read_range_of(start, follow=True), SystemClock()
-    if api is not None:
-        _require_address("--api", api, "https://bookings.example")
-        if not (workspace and account and token):
-            raise WrongUsage("With --api also give --workspace, --account, and the API key in FORWARDER_TOKEN.")
-        changes = Changes(Api(api.rstrip("/"), workspace, token), account, clock)
-        await _forward(changes.events(read_range), wanted, forward_to, secret, clock)
-    elif account:
-        raise WrongUsage("--account goes with --api; without it, --workspace selects.")
-    else:
-        async with open_results() as (log, topic):
-            await _forward(_published(log, topic, read_range, clock), wanted, forward_to, secret, clock)
+    async with AsyncExitStack() as stack:
+        if api is not None:
+            _require_address("--api", api, "https://bookings.example")
+            if not (workspace and account and token):
+                raise WrongUsage("With --api also give --workspace, --account, and the API key in FORWARDER_TOKEN.")
+            events = Changes(Api(api.rstrip("/"), workspace, token), account, clock).events(read_range)
+        elif account:
+            raise WrongUsage("--account goes with --api; without it, --workspace selects.")
+        else:
+            log, topic = await stack.enter_async_context(open_results())
+            events = _published(log, topic, read_range, clock)
+        # The operator typed the address, so it may be on this machine. The time limit is that of webhooks.
+        sender = HttpSender(AddressRule(private=True), clock, seconds=15.0)
+        await stack.enter_async_context(aclosing(sender))
+        with stop_on_signal() as stop, while_read():
+            await unless_stopped(_forward(events, sender, wanted, forward_to, secret, clock), stop)
 
 
 def _require_address(option: str, url: str, example: str) -> None:
@@ -370,34 +372,25 @@ async def _published(log: Log, topic: str, read_range: ReadRange, clock: Clock) 
             yield [*decoded(outcomes, decode_event)]
 
 
-async def _forward(events: Events, wanted: EventFilter, url: str, secret: str | None, clock: Clock) -> None:
-    """Posts each wanted event once, in order, and prints the result, until there are no more, or a signal arrives. Signs with a new
-    secret unless one is given. No event is missed after the line that says so."""
-    key = secret or new_secret()
-
-    async def post_all(sender: Sender) -> None:
-        announcement: str | None = f"Posting to {url}, until Ctrl-C."
-        async with aclosing(events) as batches:
-            async for batch in batches:
-                if announcement:
-                    say(announcement if secret else f"{announcement} Webhook secret of this run: {key}")
-                    announcement = None
-                for event in batch:
-                    types = wanted.types or {event.type}
-                    if wanted.workspace not in {None, event.workspace_id} or event.type not in types:
-                        continue
-                    began, body, now = clock.monotonic(), event.body.encode(), int(clock.now().timestamp())
-                    headers = {"content-type": "application/json", "user-agent": _USER_AGENT}
-                    headers |= signed_headers([key], message_id=event.id, timestamp=now, body=body)
-                    result = await sender.post(url, headers, body)
-                    if isinstance(result, EndpointResponse):
-                        answer = str(result.status)
-                    else:
-                        answer = f"{result.failure} {result.detail}".strip()
-                    took = f"({round((clock.monotonic() - began) * 1000)} ms)"
-                    say("  ".join([*map(printable, (event.type, event.id, "->", answer)), took]))
-
-    # The operator typed the address, so it may be on this machine. The time limit is that of webhooks.
-    async with aclosing(HttpSender(AddressRule(private=True), clock, seconds=15.0)) as sender:
-        with stop_on_signal() as stop, while_read():
-            await unless_stopped(post_all(sender), stop)
+async def _forward(
+    events: Events, sender: Sender, wanted: EventFilter, url: str, secret: str | None, clock: Clock
+) -> None:
+    """Posts each wanted event once, in order, and prints the result. Signs with a new secret unless one is given. No event is
+    missed after the line that says so."""
+    key, announcement = secret or new_secret(), f"Posting to {url}, until Ctrl-C."
+    async with aclosing(events) as batches:
+        async for batch in batches:
+            if announcement:
+                say(announcement if secret else f"{announcement} Webhook secret of this run: {key}")
+                announcement = ""
+            for event in batch:
+                types = wanted.types or {event.type}
+                if wanted.workspace not in {None, event.workspace_id} or event.type not in types:
+                    continue
+                began, body, now = clock.monotonic(), event.body.encode(), int(clock.now().timestamp())
+                headers = {"content-type": "application/json", "user-agent": _USER_AGENT}
+                headers |= signed_headers([key], message_id=event.id, timestamp=now, body=body)
+                result = await sender.post(url, headers, body)
+                said = result.status if isinstance(result, EndpointResponse) else f"{result.failure} {result.detail}"
+                took = f"({round((clock.monotonic() - began) * 1000)} ms)"
+                say("  ".join([*map(printable, (event.type, event.id, "->", str(said).strip())), took]))

@@ -84,7 +84,6 @@ def scan_file(path: Path, look: Look, progress: Scanned) -> None:
             ended = line.endswith(b"\n")
             number, before = number + ended, b"" if ended else line[-1024:]
             progress.bytes -= len(before)
-    progress.complete = True
 
 
 def _pieces(consumed: ConsumedMessage) -> Iterator[StoredText]:
@@ -157,10 +156,9 @@ async def scan(
         f"{size:,} bytes scanned, hits: {count:,}.",
     ]
     totals = {"texts": texts, "bytes": size, "hits": count, "complete": not left}
-    notes = [f"Interrupted. Not looked through to the end: {', '.join(left)}. --only takes one at a time."]
-    Printed({**totals, "scanned": rows, "found": hits}, text, notes if left and not as_json else ()).show(
-        as_json=as_json
-    )
+    interrupted = f"Interrupted. Not looked through to the end: {', '.join(left)}. --only takes one at a time."
+    notes = [interrupted] if left and not as_json else ()
+    Printed({**totals, "scanned": rows, "found": hits}, text, notes).show(as_json=as_json)
     if count or left:
         raise Exit(1 if count else 130)
 
@@ -172,11 +170,10 @@ async def _scan(backend: Backend, look: Look, place: Scanned) -> None:
             async with aclosing(SqlTexts(backend.engine).of(place.place)) as batches:
                 async for batch in batches:
                     place.add(batch, look)
-            place.complete = True
         case "topic":
             async with aclosing(read_to_end(backend.log, place.place)) as messages:
                 async for some in messages:
                     place.add([piece for each in some for piece in _pieces(each)], look)
-            place.complete = True
         case _:
             await asyncio.to_thread(scan_file, Path(place.place), look, place)
+    place.complete = True

@@ -50,10 +50,6 @@ _UNCLEAN: Final = (
     "A leader that lacks acknowledged messages loses them for all. Where the log then ends before a group's offset, that is "
     "noticed; where it has grown beyond it again, it is not."
 )
-_MAX_BYTES: Final = (
-    "takes messages of up to {bytes:,} bytes: requests that need larger ones are refused, "
-    "larger results stay unpublished"
-)
 # Each: its name, severity and where it is read; what is wrong where it does not hold; why it must hold; the remedy.
 ASSUMPTIONS: Final = tuple(
     _assumptions(f"""
@@ -86,7 +82,7 @@ ASSUMPTIONS: Final = tuple(
         `forwarder recover` reads the topics from a moment on, and orders messages by their times.
         {_ALTER} message.timestamp.type=LogAppendTime
     max.message.bytes | failed | topic settings
-        {_MAX_BYTES}
+        takes messages of up to {{bytes:,}} bytes: requests that need larger ones are refused, larger results stay unpublished
         Messages have up to {MAX_MESSAGE_BYTES:,} bytes.
         {_ALTER} max.message.bytes=1048588
     retention.ms | warning | topic settings

@@ -92,7 +92,6 @@ def simulate(
     """Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3."""
     settings = settings_and_logging()
     listening, role = listen(settings, host, port), "forwarder.assembly.simulator"
-    world = load(f"{role}:simulated_world")(
-        delay_ms=delay, fault=fault, fault_rate=fault_rate, calendars=calendars, state=state
-    )
+    make_world = load(f"{role}:simulated_world")
+    world = make_world(delay_ms=delay, fault=fault, fault_rate=fault_rate, calendars=calendars, state=state)
     run_until_signalled(partial(load(f"{role}:run_simulator"), world, listening))

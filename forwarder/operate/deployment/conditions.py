@@ -101,32 +101,27 @@ def findings_of(status: "DeploymentStatus") -> Sequence[Finding]:
 
 # --- what a snapshot shows --------------------------------------------------------------------------------------------------
 
-_CHECKED: Final = {
-    "LogAway": ("log", "{where} cannot reach it"),
-    "StoreAway": ("store", "{where} cannot reach it"),
-    "StoreFull": ("store_writes", "{where} failed to write in the last half minute"),
-}
-"""Conditions that the snapshot itself may meet; otherwise the check of processes, and the words for its failure."""
 _NEEDED: Final = {"NoIngress": "ingress", "NoWorker": "worker", "NoQuery": "query", "BacklogUnknown": "housekeeping"}
 
 
 def _processes(status: "DeploymentStatus") -> _Seen:
-    every = () if status.store is None else status.store.processes
+    every, write_fault = ((), None) if (store := status.store) is None else (store.processes, store.write_fault)
     live = [each for each in every if not each.silent(status.at)]
-    met = {
-        "LogAway": status.log_fault,
-        "StoreAway": status.store_fault,
-        "StoreFull": None if status.store is None else status.store.write_fault,
+    # By condition: the check of processes that shows it, the words for its failure, and what the snapshot itself met.
+    checked: dict[str, tuple[str, str, str | None]]
+    checked = {each.name: (each.check, "{where}", None) for each in conditions() if each.check} | {
+        "LogAway": ("log", "{where} cannot reach it", status.log_fault),
+        "StoreAway": ("store", "{where} cannot reach it", status.store_fault),
+        "StoreFull": ("store_writes", "{where} failed to write in the last half minute", write_fault),
     }
-    own = {each.name: (each.check, "{where}") for each in conditions() if each.check}
-    for name, (check, words) in (own | _CHECKED).items():
+    for name, (check, words, met) in checked.items():
         failing = [each for each in live if check in each.failing]
         if check == "consuming":
             explain = {"log", "store", "store_in_step_with_topics", "keys_in_step_with_store"}
             begun = [each for each in failing if status.at - each.started_at > LATE]
             failing = [each for each in begun if not explain.intersection(each.failing)]
         where = ", ".join(sorted({f"{each.role} on {each.host}" for each in failing}))
-        if fault := met.get(name) or (words.format(where=where) if failing else None):
+        if fault := met or (words.format(where=where) if failing else None):
             yield name, {"fault": fault}
     for name, role in _NEEDED.items():
         mine = sorted((each for each in every if each.role in {role, _EVERYTHING}), key=lambda each: each.seen_at)

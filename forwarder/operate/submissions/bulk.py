@@ -63,31 +63,14 @@ class Outcome:
 async def run_each(
     chosen: Sequence[T],
     name: Callable[[T], str],
-    repair: Callable[[T], Awaitable[bool]],
+    repair: Callable[[Sequence[T]], Awaitable[int]],
     *,
+    at_once: int = 1,
     stop: Stop,
     on_done: OnDone = lambda _: None,
 ) -> Outcome:
-    """Repairs each of `chosen` until `stop`, or an outage. `name` gives the request id; `repair` returns whether it changed
-    anything, and raises `Failed` for one that cannot be repaired: the others can."""
-    failed = {}
-
-    async def repair_one(one: Sequence[T]) -> int:
-        try:
-            return await repair(one[0])
-        except Failed as error:
-            failed[name(one[0])] = str(error)
-            return 0
-
-    outcome = await _run(chosen, repair_one, 1, stop, on_done)
-    outcome.failed, outcome.already = failed, outcome.already - len(failed)
-    return outcome
-
-
-async def _run(
-    chosen: Sequence[T], repair: Callable[[Sequence[T]], Awaitable[int]], at_once: int, stop: Stop, on_done: OnDone
-) -> Outcome:
-    """Repairs `at_once` at a time; `repair` returns how many it changed."""
+    """Repairs `chosen`, `at_once` at a time, until `stop`, or an outage. `name` gives the request id; `repair` returns how many it
+    changed, and raises `Failed` if these cannot be repaired: the others can."""
     outcome = Outcome()
     for first in range(0, len(chosen), at_once):
         some, outcome.left = chosen[first : first + at_once], len(chosen) - first
@@ -95,10 +78,13 @@ async def _run(
             break
         try:
             done = await repair(some)
+            outcome.done, outcome.already = outcome.done + done, outcome.already + len(some) - done
+        except Failed as error:
+            outcome.failed |= {name(each): str(error) for each in some}
         except OUTAGES as error:
             outcome.outage = str(error)
             break
-        outcome.done, outcome.already, outcome.left = outcome.done + done, outcome.already + len(some) - done, 0
+        outcome.left = 0
         on_done(len(some))
     return outcome
 
@@ -228,7 +214,7 @@ async def make_due(
         async with audit.operation("submissions.retry", count=len(ids), submissions=ids[:50]):
             return await repairs.make_due([each.id for each in some], now=clock.now())
 
-    return await _run(plan.chosen, repair, 200, stop, on_done)
+    return await run_each(plan.chosen, lambda each: each.request_id, repair, at_once=200, stop=stop, on_done=on_done)
 
 
 async def retry(request_ids: RequestIds = None, *, filters: SearchFilters, consent: Consent) -> Printed:
@@ -267,7 +253,8 @@ class Cancellations:
             return await self._request(publisher, request_id, reason)
 
     async def run(self, plan: Plan[str], why: str | None, *, stop: Stop, on_done: OnDone = lambda _: None) -> Outcome:
-        async def cancel(request_id: str) -> bool:
+        async def cancel(request_ids: Sequence[str]) -> int:
+            (request_id,) = request_ids
             if (status := await self._request(publisher, request_id, why)) is None:
                 raise Failed("unknown submission")
             return status is not Status.CANCELLED

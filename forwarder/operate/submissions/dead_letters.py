@@ -387,9 +387,8 @@ async def replay(
     dry_run: Only say what would be replayed, by account and class."""
     wanted = filters.wanted()
     if [bool(ids), wanted != LetterFilter(), all_open].count(True) != 1:
-        raise WrongUsage(
-            "Select dead letters: by ids, by filters (--account, --class, --since, --until), or --all-open."
-        )
+        filtered = "by filters (--account, --class, --since, --until)"
+        raise WrongUsage(f"Select dead letters: by ids, {filtered}, or --all-open.")
     if wanted.failure_class == UNDECODABLE:
         raise WrongUsage("Undecodable ones are replayed only if their ids are given.")
     if not 0 < rate <= _FASTEST:

@@ -165,16 +165,12 @@ class History:
         summary, stored = self.summary, self.stored
         yield HistoryStep(summary.accepted_at, "accepted")
         yield HistoryStep(from_json(stored.record)["createdAt"], "stored")
-        for attempt in stored.attempts:
-            seconds = attempt.duration_ms / 1000
-            yield HistoryStep(
-                attempt.started_at, attempt.action, attempt.outcome, attempt.reason, attempt.detail, seconds
-            )
-        if stored.cancellation is not None:
-            asked = stored.cancellation
-            yield HistoryStep(
-                asked.requested_at, "cancellation requested", asked.status.value.lower(), detail=asked.reason
-            )
+        for tried in stored.attempts:
+            seconds = tried.duration_ms / 1000
+            yield HistoryStep(tried.started_at, tried.action, tried.outcome, tried.reason, tried.detail, seconds)
+        if (asked := stored.cancellation) is not None:
+            now = asked.status.value.lower()
+            yield HistoryStep(asked.requested_at, "cancellation requested", now, detail=asked.reason)
         if stored.revision:
             code = None if stored.problem is None else stored.problem.get("code")
             published = "not published yet" if stored.revision in self.unpublished else "published"

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -77,9 +77,8 @@ class Repair:
         self, request_id: str, decision: str, outcome: LookupOutcome | Rejected
     ) -> AsyncIterator[tuple[Work, tuple[Attempt, ...], datetime]]:
         """The submission for the block to settle, and its attempts with this decision."""
-        async with self._audit.operation(
-            "submission.settle", target=request_id, decision=decision, **self._said
-        ) as operation:
+        details = {"decision": decision, **self._said}
+        async with self._audit.operation("submission.settle", target=request_id, **details) as operation:
             if (work := await self._repairs.in_doubt(request_id)) is None:
                 raise NotInDoubt
             operation.workspace, operation.target = work.submission.workspace_id, work.submission.request_id
@@ -137,30 +136,24 @@ class Settlement(BaseModel):
         return self
 
 
-class LineFault(NamedTuple):
-    """An error in a line, counted from 1."""
-
-    line: int
-    says: str
-
-
-def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[LineFault]]:
-    """The settlements, and the errors of lines, such as naming a submission again. JSON if the first character is a brace."""
-    settlements, faults = dict[str, tuple[int, Settlement]](), list[LineFault]()
+def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[tuple[int, str]]]:
+    """The settlements, and the errors of lines, such as naming a submission again, with the lines' numbers from 1. JSON if the
+    first character is a brace."""
+    settlements, faults = dict[str, tuple[int, Settlement]](), list[tuple[int, str]]()
     for number, values in _json_lines(text) if text.lstrip().startswith("{") else _csv_lines(text):
         if isinstance(values, str):  # the reason why the line could not be parsed
-            faults.append(LineFault(number, values))
+            faults.append((number, values))
             continue
         try:
             settlement = Settlement.model_validate(values)
         except ValidationError as error:
             places = [(".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
             said = [": ".join(filter(None, (where, says.removeprefix("Value error, ")))) for where, says in places]
-            faults.append(LineFault(number, "; ".join(said)))
+            faults.append((number, "; ".join(said)))
             continue
         first, _ = settlements.setdefault(settlement.request_id, (number, settlement))
         if first != number:
-            faults.append(LineFault(number, f"{settlement.request_id} is already on line {first}"))
+            faults.append((number, f"{settlement.request_id} is already on line {first}"))
     return [each for _, each in settlements.values()], faults
 
 
@@ -209,13 +202,12 @@ class Settlements:
     async def run(self, plan: Plan[Settlement], *, stop: Stop, on_done: OnDone = lambda _count: None) -> Outcome:
         return await run_each(plan.chosen, lambda each: each.request_id, self._settle, stop=stop, on_done=on_done)
 
-    async def _settle(self, settlement: Settlement) -> bool:
-        request_id = settlement.request_id
-        text = (
-            settlement.pms_reservation_id if settlement.decision is OperatorFinding.CONFIRMED else settlement.reason
-        ) or ""
+    async def _settle(self, settlements: Sequence[Settlement]) -> int:
+        (settlement,) = settlements
+        request_id, decision = settlement.request_id, settlement.decision
+        text = settlement.pms_reservation_id if decision is OperatorFinding.CONFIRMED else settlement.reason
         try:
-            await decide(self.repair, self.overview, self.directory, request_id, settlement.decision, text)
+            await decide(self.repair, self.overview, self.directory, request_id, decision, text or "")
         except NotInDoubt:
             known = (await self._summaries([request_id])).get(request_id)
             if known is not None and _is_so(settlement, known):
@@ -232,11 +224,9 @@ class Settlements:
 
 def _is_so(settlement: Settlement, summary: SubmissionSummary) -> bool:
     as_decided = {OperatorFinding.CONFIRMED: Status.CONFIRMED, OperatorFinding.REJECTED: Status.REJECTED}
-    same = (
-        settlement.decision is not OperatorFinding.CONFIRMED
-        or summary.pms_reservation_id == settlement.pms_reservation_id
-    )
-    return same and summary.status is as_decided.get(settlement.decision, Status.PENDING)
+    decision, same_id = settlement.decision, summary.pms_reservation_id == settlement.pms_reservation_id
+    same = same_id or decision is not OperatorFinding.CONFIRMED
+    return same and summary.status is as_decided.get(decision, Status.PENDING)
 
 
 @dataclass(frozen=True, slots=True)

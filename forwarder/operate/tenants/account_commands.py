@@ -189,10 +189,9 @@ async def probe(
 
     property_id: A property of it, for PMSs that look for reservations by property."""
     account = await accounts.account_of(backend.tenancy, account_id)
-    async with accounts.open_prober(backend) as prober:
-        steps = await prober.probe(account, property_id)
+    steps = await accounts.probe(backend, account, property_id)
     rows = [(s.ended, s.name, "" if s.seconds is None else f"{s.seconds * 1000:.0f} ms", s.says) for s in steps]
-    remedy = next((step.mend for step in steps if step.ended == accounts.FAILED), None)
+    remedy = next((step.mend for step in steps if step.ended == "failed"), None)
     failed = None if remedy is None else f"{account_id} cannot receive pushes. Remedy: {remedy}"
     return Printed({"id": account_id, "steps": steps}, Grid(rows), failed=failed)
 

@@ -202,9 +202,6 @@ _MEND: Final = {
     "pms_address_invalid": _OTHER_ADDRESS,
 }
 _OTHERWISE: Final = "ask its PMS; or is --property one that it does not have, or --base-url another service's?"
-OK: Final = "ok"
-FAILED: Final = "failed"
-NOT_TRIED: Final = "not tried"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +242,7 @@ class Prober:
         async with self.audit.request("account.probe", workspace=account.workspace_id, target=account.id):
             for step in (self._resolve, self._connect, partial(self._look_up, property_id)):
                 steps.append(await step(account))
-                if steps[-1].ended == FAILED:
+                if steps[-1].ended == "failed":
                     break
         return steps
 
@@ -254,9 +251,11 @@ class Prober:
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except OSError as error:
-            return ProbeStep("dns", FAILED, f"{host}: {error.strerror or error}", mend="correct --base-url, or its DNS")
+            return ProbeStep(
+                "dns", "failed", f"{host}: {error.strerror or error}", mend="correct --base-url, or its DNS"
+            )
         addresses = ", ".join(sorted({str(each[4][0]) for each in found}))
-        return ProbeStep("dns", OK, f"{host} is {addresses}", self.clock.monotonic() - began)
+        return ProbeStep("dns", "ok", f"{host} is {addresses}", self.clock.monotonic() - began)
 
     async def _connect(self, account: Account) -> ProbeStep:
         """Connects separately, and closes the connection at once."""
@@ -269,34 +268,34 @@ class Prober:
             async with asyncio.timeout(10.0):
                 _, writer = await asyncio.open_connection(parts.hostname, port, ssl=trust)
         except BadOptions as error:
-            return ProbeStep(name, FAILED, str(error), mend=f"forwarder account set {account.id} --ca-file FILE")
+            return ProbeStep(name, "failed", str(error), mend=f"forwarder account set {account.id} --ca-file FILE")
         except ssl.SSLCertVerificationError as error:
             mend = f"if its authority is one of your own: forwarder account set {account.id} --ca-file FILE"
-            return ProbeStep(name, FAILED, f"its certificate is not trusted: {error.verify_message}", mend=mend)
+            return ProbeStep(name, "failed", f"its certificate is not trusted: {error.verify_message}", mend=mend)
         except OSError as error:  # includes TimeoutError and SSLError
             says = f"no answer at {parts.hostname}:{port}: {error.strerror or type(error).__name__}"
-            return ProbeStep(name, FAILED, says, mend="is the PMS up, is the port right, does a firewall let us out?")
+            return ProbeStep(name, "failed", says, mend="is the PMS up, is the port right, does a firewall let us out?")
         took, secured = self.clock.monotonic() - began, writer.get_extra_info("ssl_object")
         writer.close()
-        return ProbeStep(name, OK, "connected" if secured is None else f"connected by {secured.version()}", took)
+        return ProbeStep(name, "ok", "connected" if secured is None else f"connected by {secured.version()}", took)
 
     async def _look_up(self, property_id: str, account: Account) -> ProbeStep:
         name, own = "look-up", f"forwarder account set {account.id}"
         if self.unsealer is None:
             says = "not tried: this process has no FORWARDER_SECRET_KEY to open the credential with"
             mend = "run it where the workers' secret is: set FORWARDER_SECRET_KEY, or FORWARDER_SECRET_KEY_FILE"
-            return ProbeStep(name, FAILED, says, mend=mend)
+            return ProbeStep(name, "failed", says, mend=mend)
         asked = _Asked()
         try:
             pms = self.pms.connect(connection_of(account, self.unsealer, asked))
         except CannotOpen as error:
             says = f"the credential cannot be opened: {error}"
-            return ProbeStep(name, FAILED, says, mend=f"{own} --credential-file -")
+            return ProbeStep(name, "failed", says, mend=f"{own} --credential-file -")
         except (BadOptions, UnknownKind) as error:
-            return ProbeStep(name, FAILED, str(error), mend=f"{own} --option NAME=VALUE")
+            return ProbeStep(name, "failed", str(error), mend=f"{own} --option NAME=VALUE")
         if not pms.capabilities.find_by_reference:
             says = "not tried: a PMS of this kind cannot look for a reservation by our reference"
-            return ProbeStep(name, NOT_TRIED, says)
+            return ProbeStep(name, "not tried", says)
         began = self.clock.monotonic()
         arrival = self.clock.now().date() + timedelta(days=1)
         fields: dict[str, Any] = {"propertyId": property_id, "roomId": property_id, "guest": {}}
@@ -304,21 +303,19 @@ class Prober:
         outcome = await pms.find(Booking(f"probe_{secrets.token_hex(12)}", fields))
         took = self.clock.monotonic() - began
         if isinstance(outcome, Absent) and not asked.requests:
-            return ProbeStep(name, NOT_TRIED, "not tried: its address and options allow no request to its PMS")
+            return ProbeStep(name, "not tried", "not tried: its address and options allow no request to its PMS")
         unproven = isinstance(outcome, Deferred) and outcome.reason == SEARCH_UNPROVEN
         if isinstance(outcome, Absent) or unproven:
-            return ProbeStep(name, OK, "it accepts the credential, and has no such reservation, as it should", took)
+            return ProbeStep(name, "ok", "it accepts the credential, and has no such reservation, as it should", took)
         if isinstance(outcome, Confirmed):
-            return ProbeStep(name, FAILED, "it found a reservation under a random reference", took, _OTHERWISE)
+            return ProbeStep(name, "failed", "it found a reservation under a random reference", took, _OTHERWISE)
         mend = _MEND.get(outcome.reason, _OTHERWISE).format(id=account.id)
-        return ProbeStep(name, FAILED, f"{outcome.reason}: {outcome.detail}", took, mend)
+        return ProbeStep(name, "failed", f"{outcome.reason}: {outcome.detail}", took, mend)
 
 
-@asynccontextmanager
-async def open_prober(backend: Backend) -> AsyncIterator[Prober]:
-    """Probes accounts' PMSs. Closes its connections at the end."""
+async def probe(backend: Backend, account: Account, property_id: str) -> Sequence[ProbeStep]:
     async with open_pms(backend) as pms:
-        yield Prober(pms, backend.keyring, backend.clock, backend.audit)
+        return await Prober(pms, backend.keyring, backend.clock, backend.audit).probe(account, property_id)
 
 
 @asynccontextmanager

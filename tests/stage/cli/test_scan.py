@@ -38,7 +38,6 @@ def test_a_file_is_looked_through_to_its_end_and_a_hit_is_told_by_its_line(tmp_p
     file.write_bytes(b"fine\n" + long + b"token-7 \xff\n")
     progress = Scanned(str(file), "file")
     scan_file(file, look_for(["token-7"], cards=True), progress)
-    assert progress.complete
     assert progress.bytes >= file.stat().st_size
     assert {(hit.key, hit.what) for hit in progress.hits} == {("line 2", "card_number"), ("line 3", "known_value")}
 

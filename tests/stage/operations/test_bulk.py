@@ -16,7 +16,7 @@ from forwarder.operate.submissions.bulk import (
     plan_retry,
     run_each,
 )
-from forwarder.operate.submissions.settle import LineFault, OperatorFinding, Settlement, read_settlements
+from forwarder.operate.submissions.settle import OperatorFinding, Settlement, read_settlements
 from forwarder.process.clock import iso
 from forwarder.process.supervision import Stop
 from forwarder.reservation.outcome import Status
@@ -133,9 +133,9 @@ def test_a_file_says_the_same_as_csv_and_as_json(text: str) -> None:
 )
 def test_a_fault_names_its_line(text: str, line: int, says: str) -> None:
     _, faults = read_settlements(text)
-    assert isinstance(faults[-1], LineFault)
-    assert faults[-1].line == line
-    assert says in faults[-1].says
+    number, said = faults[-1]
+    assert number == line
+    assert says in said
 
 
 def test_one_settlement_needs_what_its_decision_needs() -> None:
@@ -146,7 +146,8 @@ def test_one_settlement_needs_what_its_decision_needs() -> None:
 async def test_one_that_cannot_be_repaired_does_not_stop_the_others_and_an_outage_does() -> None:
     done: list[int] = []
 
-    async def repair(number: int) -> bool:
+    async def repair(numbers: Sequence[int]) -> int:
+        (number,) = numbers
         match number:
             case 2:
                 raise Failed("not this one")
