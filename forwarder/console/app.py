@@ -28,7 +28,6 @@ from forwarder.topics.port import LogUnavailable
 
 
 def console_routes(parts: ConsoleParts) -> Routes:
-    """The routes below `/console`. GET shows, POST acts."""
     guard, submissions = Guard(parts), SubmissionPages(parts)
     letters, accounts = DeadLetterPages(parts), AccountPages(parts)
     views: Sequence[tuple[str, str, View]] = (

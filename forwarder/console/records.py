@@ -90,7 +90,6 @@ async def webhook(visit: Visit) -> RenderedPage:
 
 
 async def change_webhook(visit: Visit) -> Go:
-    """Enables or disables a webhook, or has a delivery sent again."""
     endpoint_id, registry = visit.request.path_params["id"], visit.parts.webhooks
     match visit.form.text("do"):
         case "enable":

@@ -82,7 +82,6 @@ def html(page: RenderedPage, shared: Mapping[str, Any], *headers: Header) -> Res
 
 
 def redirect(path: str, *headers: Header) -> Response:
-    """A redirect to be followed with a GET."""
     return Response(303, b"", (NO_STORE, *_PROTECTED, (b"location", path.encode("ascii")), *headers), _HTML)
 
 

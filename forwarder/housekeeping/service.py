@@ -152,8 +152,6 @@ BATCH = 50
 
 
 class RetentionSweeper:
-    """Sweeps what `policies` say out of `store`."""
-
     def __init__(self, store: "GuestStore", policies: "TenancyAdmin", clock: Clock) -> None:
         self._store, self._policies, self._clock = store, policies, clock
 

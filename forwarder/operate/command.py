@@ -113,9 +113,8 @@ def _described(of: Any, names: Collection[str]) -> tuple[str, dict[str, str]]:
 
 @asynccontextmanager
 async def open_deployment(*, any_secret: bool = False, creates: bool = False) -> AsyncIterator[Backend]:
-    """The open backend, for an operator on the command line. `any_secret`: as in `open_backend`. Only with `creates` does it make
-    the data directory of an embedded deployment. Raises `BadSettings`, `NotMigrated`, `Failed` as `require_data`, and the errors of
-    the store and the log."""
+    """The open backend, for an operator on the command line. `any_secret`: as in `open_backend`. `creates`: may make an embedded
+    deployment's data directory. Raises `BadSettings`, `NotMigrated`, `Failed` as `require_data`, the errors of store and log."""
     settings = settings_and_logging("warning")
     if not creates:
         require_data(settings)
@@ -132,8 +131,7 @@ OnlyWorkspace = Annotated[str | None, Option("--workspace", help="Only this work
 
 @asynccontextmanager
 async def open_results() -> AsyncIterator[tuple[Log, str]]:
-    """Only the log, open, and the name of its results topic. Raises `BadSettings`, `LogUnavailable`, and `Failed` as `require_data`
-    and where there is no such topic."""
+    """The open log, and its results topic. Raises `BadSettings`, `LogUnavailable`, `Failed` as `require_data` or without it."""
     settings = settings_and_logging("warning")
     require_data(settings)
     topic = settings.topics.results
@@ -145,8 +143,7 @@ async def open_results() -> AsyncIterator[tuple[Log, str]]:
 
 
 def require_data(settings: Settings) -> None:
-    """Raises `Failed` if this is an embedded deployment whose directory has no data: a command run in the wrong directory must not
-    start a second, empty deployment there."""
+    """Raises `Failed` if an embedded deployment has no data: a command in the wrong directory must not start an empty one there."""
     database = database_of(settings)
     if isinstance(database, Path) and not database.is_file():
         advice = "set FORWARDER_DATA_DIR to a deployment's directory, or start a new one with `forwarder up`"

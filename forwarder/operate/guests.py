@@ -86,8 +86,7 @@ class TopicRemains:
 
 @dataclass(frozen=True, slots=True)
 class FoundGuest:
-    """Where a guest's data is. `deliveries`: webhook deliveries, by request id. `parked`: the reasons of cancellations whose
-    submissions were not ingested."""
+    """`deliveries`: webhook deliveries, by request id. `parked`: the reasons of cancellations whose submissions never came."""
 
     records: Sequence[GuestRecord]
     deliveries: Mapping[str, int]

@@ -271,8 +271,7 @@ class Changes:
         return sorted(found, key=lambda each: str(each[1]["updatedAt"]))
 
     async def _events_of(self, news: _Found) -> Sequence[Event]:
-        """The events for the current state of these records' submissions: none while one is in progress, nor for a cancellation
-        that is only requested."""
+        """The events for the submissions' current states: none for one in progress, nor for a cancellation only requested."""
         events: list[Event] = []
         for account, record in news:
             if record["status"] not in EVENT_TYPES:
@@ -375,8 +374,7 @@ async def _published(log: Log, topic: str, read_range: ReadRange, clock: Clock) 
 async def _forward(
     events: Events, sender: Sender, wanted: EventFilter, url: str, secret: str | None, clock: Clock
 ) -> None:
-    """Posts each wanted event once, in order, and prints the result. Signs with a new secret unless one is given. No event is
-    missed after the line that says so."""
+    """Posts wanted events once each, in order, and prints the results; misses none after its first line. No `secret`: makes one."""
     key, announcement = secret or new_secret(), f"Posting to {url}, until Ctrl-C."
     async with aclosing(events) as batches:
         async for batch in batches:

@@ -1,5 +1,4 @@
-"""Scans all stored data for what must not be there: card numbers and security codes, or known values. Reports where a hit is, never
-its value."""
+"""Scans all stored data for card numbers and security codes, or known values. Reports where a hit is, never its value."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,8 +22,7 @@ Look = Callable[[str], set[str]]  # finds kinds of sensitive data in a text
 
 
 class Hit(NamedTuple):
-    """Data that must not be there. `part`: a column, or a part of a message; `key`: the row's primary key, a message's
-    partition and offset, or a file's line."""
+    """`part`: a column, or a part of a message. `key`: the row's primary key, a message's partition and offset, a file's line."""
 
     place: str
     part: str

@@ -110,7 +110,6 @@ ASSUMPTIONS: Final = tuple(
 
 
 def broken_assumptions(facts: ServerFacts) -> Iterator[Assumption]:
-    """The assumptions about this topic, or the database, that do not hold."""
     get, state, known = facts.settings.get, facts.state, bool(facts.settings)
     found = {"policy": get("cleanup.policy", "delete"), "codec": get("compression.type", "producer")}
     most, kept_ms = int(get("max.message.bytes", MAX_MESSAGE_BYTES)), int(get("retention.ms", "-1"))

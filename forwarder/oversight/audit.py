@@ -105,8 +105,7 @@ class Audit:
     async def request(
         self, action: str, *, workspace: str | None = None, target: str | None = None, **details: Any
     ) -> AsyncIterator[Operation]:
-        """For a block that sends something to the log: appends a REQUESTED entry before it. If the block raises, appends another
-        entry that says so."""
+        """For a block that sends something to the log: appends a REQUESTED entry before it, and another if the block raises."""
         operation = Operation(action, workspace, target, details)
         await self._trail.append(self._entry(operation, AuditResult.REQUESTED))
         try:

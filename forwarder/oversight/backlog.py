@@ -39,8 +39,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is behind in each partition, read at `at`. `kept`: how long its topic keeps a message; None for forever,
-    or if that is unknown."""
+    """A group's lag in each partition, read at `at`. `kept`: how long its topic keeps a message; None for forever or unknown."""
 
     group: Group
     partitions: Sequence[Lag]

@@ -35,9 +35,8 @@ class PublishedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCheck:
-    """Checks one deployment. `group`: the workers' consumer group. `known`: those of some request ids that were ingested, under any
-    of their names. `purged_before`: submissions that finished before then may have been purged; None: none were. Raises
-    `LogUnavailable`, `StoreUnavailable`."""
+    """Checks one deployment. `group`: the workers'. `known`: which of some request ids were ingested, under any of their names.
+    `purged_before`: submissions that finished before then may be purged; None: none are. Raises the errors of log and store."""
 
     log: Log
     topics: Topics
@@ -49,8 +48,7 @@ class RecoveryCheck:
     signer: MessageSigner
 
     async def lacking(self, looked_at: int = LOOKED_AT) -> Mapping[str, int]:
-        """Counts the submissions, cancellations, replays and outcomes in the last `looked_at` messages of each partition that the
-        store lacks. Empty if it lacks none."""
+        """How many submissions, cancellations, replays and outcomes of each partition's last messages the store lacks, if any."""
         newest = await read_last(self.log, self.topics.requests, looked_at, before=await self.committed())
         unknown = await self.unknown(self.submissions(newest))
         set_aside: set[tuple[int, int] | None] = set()

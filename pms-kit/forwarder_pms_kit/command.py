@@ -22,7 +22,7 @@ from forwarder.assembly.worker import grants_of
 from forwarder.observability.logging import configure_logging
 from forwarder.operate.command import credential_from, open_deployment, options_from
 from forwarder.operate.output import AsJson, Failed, Table, WrongUsage, note, progress, say, show, show_json
-from forwarder.operate.tenants.accounts import FAILED, account_of, open_prober
+from forwarder.operate.tenants.accounts import account_of, probe
 from forwarder.pms.accounts import connection_of
 from forwarder.pms.mapping.model import SOURCES, PmsMapping, source_of
 from forwarder.pms.port import BadOptions, LentGrant
@@ -194,9 +194,8 @@ async def with_own_credential(backend: Backend, account: Account, planned: Site)
         raise NotReached(
             "This process has no FORWARDER_SECRET_KEY to open the account's credential with; give one by --credential-file."
         )
-    async with open_prober(backend) as prober:
-        steps = await prober.probe(account, str(planned.property_id))
-    if failed := next((step for step in steps if step.ended == FAILED), None):
+    steps = await probe(backend, account, str(planned.property_id))
+    if failed := next((step for step in steps if step.ended == "failed"), None):
         raise NotReached(
             f"The PMS of {account.id} is not ready, and nothing was booked. {failed.name}: {failed.says}. "
             f"What would help: {failed.mend}"

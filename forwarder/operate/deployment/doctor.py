@@ -1,5 +1,4 @@
-"""`forwarder doctor`: checks a deployment's setup step by step, each with a remedy. Read-only; `status` reports how the deployment
-is doing."""
+"""`forwarder doctor`: checks a deployment's setup step by step, each with a remedy. Read-only; `status` shows how it is doing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -36,8 +35,6 @@ _STEP_SECONDS: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One check, its result, and the remedy if it failed."""
-
     name: str
     verdict: Verdict
     says: str

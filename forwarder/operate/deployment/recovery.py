@@ -2,8 +2,7 @@
 their published outcomes, and marks everything else that may have been sent as possibly sent.
 
 It acts like a worker that ingested everything and died: all the rows it held are possibly sent to their account's target, so the
-workers that take them over look them up, send them again under their key, or park them. An interrupted recovery can be run again.
-"""
+workers that take them over look them up, send them again under their key, or park them. An interrupted one can be run again."""
 
 import asyncio
 import secrets

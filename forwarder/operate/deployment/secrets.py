@@ -1,5 +1,4 @@
-"""Rotating the deployment's secrets: add a secret, make it active, reseal everything to it, and retire the earlier one once
-nothing needs it."""
+"""Rotating the deployment's secrets: add one, make it active, reseal everything to it, and retire the earlier, unneeded one."""
 
 import secrets
 from collections import Counter
@@ -116,8 +115,7 @@ class SealedCardKeys:
 
 
 Sealed = SqlSealed | SealingKeys | SealedCardKeys
-"""Sealed values: counts them by name and key id, and reseals them to the keyring's active secret. Resealing runs alongside the
-stages, and can be repeated."""
+"""Counts sealed values by name and key id; reseals them to the keyring's active secret, repeatably and while the stages run."""
 
 R = TypeVar("R")
 

@@ -50,8 +50,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """The log. `missing`: topics that do not exist. `members`: the member count of each group; None where the log does not
-    report it."""
+    """`missing`: topics that do not exist. `members`: the member count of each group; None where the log does not report it."""
 
     topics: Mapping[str, TopicState]
     missing: Sequence[str]

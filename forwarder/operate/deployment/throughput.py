@@ -33,8 +33,7 @@ class TopicFlow:
 
 @dataclass(slots=True)
 class AccountOutcomes:
-    """The latest outcomes of one account, by kind (`confirmed`, `failed`, …), and the seconds that each took from its
-    acceptance."""
+    """The latest outcomes of one account, by kind (`confirmed`, `failed`, …), and the seconds from acceptance to each."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)

@@ -50,8 +50,7 @@ _IS_LAST: Final = """o.lacking AND o.rowid = (SELECT l.rowid FROM outcomes l
 
 class Submitted(NamedTuple):
     """A submission on the requests topic. `missing`: the store lacks it, and this is its first message. `outcome`: its last one, if
-    the store lacks that. `cancellation`: the first request to cancel it. `replay_of`: if it is a replayed dead letter, the revision
-    of the failure."""
+    the store lacks that. `cancellation`: the first request to cancel it. `replay_of`: the failure's revision, if it is a replay."""
 
     message: ConsumedMessage
     submission: Submission

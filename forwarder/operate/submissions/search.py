@@ -34,9 +34,8 @@ class SubmissionSearch:
     async def pages(
         self, query: SubmissionQuery, *, page: int, before: int | None = None
     ) -> AsyncGenerator[tuple[Sequence[SubmissionSummary], int | None], None]:
-        """Pages of submissions that match `query` and have an id below `before`, newest first, at most `page` rows each. A page
-        may be empty when one scan step finds no match. Each comes with the id to continue below, None at the end. Raises
-        `StoreUnavailable`."""
+        """Pages of submissions that match `query` and have an id below `before`, newest first, of at most `page` rows; empty where
+        a scan step found no match. Each has the id to continue below, None at the end. Raises `StoreUnavailable`."""
         known = [] if query.account_id and not query.workspace_id else await self.overview.accounts(query.workspace_id)
         if query.account_id is not None:
             known = [query.account_id] if query.workspace_id is None or query.account_id in known else []
@@ -136,8 +135,7 @@ def row(summary: SubmissionSummary) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class HistoryStep:
-    """An event in the history, `at` a time (ISO 8601). `outcome`: how it ended; `detail`: the message, without card numbers.
-    `planned`: it has yet to happen."""
+    """An event, `at` a time (ISO 8601). `outcome`: how it ended. `detail`: without card numbers. `planned`: yet to happen."""
 
     at: str
     what: str
@@ -169,8 +167,8 @@ class History:
             seconds = tried.duration_ms / 1000
             yield HistoryStep(tried.started_at, tried.action, tried.outcome, tried.reason, tried.detail, seconds)
         if (asked := stored.cancellation) is not None:
-            now = asked.status.value.lower()
-            yield HistoryStep(asked.requested_at, "cancellation requested", now, detail=asked.reason)
+            state = asked.status.value.lower()
+            yield HistoryStep(asked.requested_at, "cancellation requested", state, detail=asked.reason)
         if stored.revision:
             code = None if stored.problem is None else stored.problem.get("code")
             published = "not published yet" if stored.revision in self.unpublished else "published"

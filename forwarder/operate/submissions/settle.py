@@ -100,8 +100,7 @@ async def decide(
     repair: Repair, overview: Overview, directory: Directory, request_id: str, decision: OperatorFinding, text: str
 ) -> int | None:
     """Settles a submission. `text`: its id in the PMS if confirmed, the reason if rejected. Returns for how many seconds it is
-    pushed again, if it is. Raises `NotInDoubt`, also if there is no such submission, `NotKnown` if its account is gone, and
-    `StoreUnavailable`."""
+    pushed again, if it is. Raises `NotInDoubt`, also if it is unknown, `NotKnown` if its account is gone, `StoreUnavailable`."""
     match decision:
         case OperatorFinding.CONFIRMED:
             await repair.confirm(request_id, text)
@@ -137,8 +136,7 @@ class Settlement(BaseModel):
 
 
 def read_settlements(text: str) -> tuple[Sequence[Settlement], Sequence[tuple[int, str]]]:
-    """The settlements, and the errors of lines, such as naming a submission again, with the lines' numbers from 1. JSON if the
-    first character is a brace."""
+    """The settlements, and the errors of lines, by number, such as a submission named again. JSON if it begins with a brace."""
     settlements, faults = dict[str, tuple[int, Settlement]](), list[tuple[int, str]]()
     for number, values in _json_lines(text) if text.lstrip().startswith("{") else _csv_lines(text):
         if isinstance(values, str):  # the reason why the line could not be parsed

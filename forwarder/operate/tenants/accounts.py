@@ -206,8 +206,6 @@ _OTHERWISE: Final = "ask its PMS; or is --property one that it does not have, or
 
 @dataclass(frozen=True, slots=True)
 class ProbeStep:
-    """One check: how it ended, and what to do if it failed."""
-
     name: str
     ended: Literal["ok", "failed", "not tried"]
     says: str
