@@ -210,8 +210,7 @@ def moment_if_given(text: str | None, option: str) -> datetime | None:
 
 
 def credential_from(given: str | None, file: Path | None) -> str:
-    """The credential: as given, or the text of the file (`-` is standard input) without a final line feed; empty if there is
-    neither. Raises `WrongUsage`, also for an empty file."""
+    """As given, or as in the file (`-`: standard input), without a final line feed; empty without both. Raises `WrongUsage`."""
     if file is None:
         return given or ""
     if given:

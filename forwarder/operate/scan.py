@@ -77,8 +77,7 @@ def scan_file(path: Path, look: Look, progress: Scanned) -> None:
         before, number = b"", 1
         while line := file.readline(1024 * 1024):
             progress.add([StoredText("", f"line {number}", (before + line).decode("utf-8", "replace"))], look)
-            # Long lines are read in chunks that overlap by more than any value that is searched for, so a value across the end
-            # of one chunk is whole in the next.
+            # Chunks of a long line overlap by more than any value: one across the end of a chunk is whole in the next.
             ended = line.endswith(b"\n")
             number, before = number + ended, b"" if ended else line[-1024:]
             progress.bytes -= len(before)

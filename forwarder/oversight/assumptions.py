@@ -27,8 +27,7 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """`checked`: where the value is read. `says`: what is wrong where it does not hold. What is in braces, here and in
-    `remedy`, is filled in by `broken_assumptions`."""
+    """`checked`: where its value is read. `says`: what is wrong; `broken_assumptions` fills in its braces, and `remedy`'s."""
 
     name: str
     severity: Severity

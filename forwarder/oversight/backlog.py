@@ -66,8 +66,7 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class AccountBacklog:
-    """An account and its backlog. `account` is None if it does not exist. A shadow has its own id and its account's settings.
-    `waiting`: what its pending submissions wait for, if that was read."""
+    """`account`: None if it does not exist; a shadow has its account's. `waiting`: for what submissions wait, if that was read."""
 
     account_id: str
     account: Account | None

@@ -25,8 +25,7 @@ class StillNeeded(Failed):
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Secret operations. `held`: this process's secrets, the current one first. Every method may raise `TenancyUnavailable`, and
-    `UnknownSecret` if `held` does not match the deployment's registry."""
+    """`held`: this process's secrets, current first. Raises `TenancyUnavailable`, and `UnknownSecret` where `registry` differs."""
 
     registry: SqlSecrets
     sealed: Sequence["Sealed"]

@@ -31,8 +31,7 @@ _SCHEMA: Final = f"""
     CREATE INDEX requests_ordered ON requests (timestamp_ms, partition, place);
     CREATE INDEX requests_by_id ON requests (request_id);
     CREATE INDEX outcomes_by_id ON outcomes (request_id);"""
-"""`place`: the offset. `cancels`: a request to cancel. `revision`: that of an outcome, or of the failure that a replayed dead
-letter repairs. `lacking`: the store lacks it."""
+"""`place`: the offset. `revision`: of an outcome, or of the failure that a replay repairs. `lacking`: the store lacks it."""
 _ORDER: Final = "ORDER BY r.timestamp_ms, r.partition, r.place"
 
 

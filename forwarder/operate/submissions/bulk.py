@@ -50,8 +50,7 @@ class Plan(Generic[T]):
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a plan. `done`: changed by this run; `already`: had nothing left to change; `failed`: reasons by request id;
-    `left`: not tried, because of `outage` or an interruption."""
+    """`done`: changed. `already`: nothing to change. `failed`: reasons by request id. `left`: not tried, for `outage` or a stop."""
 
     done: int = 0
     already: int = 0

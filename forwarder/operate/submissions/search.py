@@ -1,5 +1,4 @@
-"""Searching submissions in every workspace, `forwarder submissions list`; and the history of one, `show`, as far as it is kept: its
-last fifty tries, and thirty days of webhook deliveries."""
+"""Searching submissions in all workspaces; and the history of one, with its last fifty tries and thirty days of deliveries."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing

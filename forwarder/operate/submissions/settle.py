@@ -1,5 +1,4 @@
-"""Settling submissions in doubt: an operator checked the PMS, and decides that the reservation was made, was not made, or is given
-up. One submission at a time, or many from a file."""
+"""Settling submissions in doubt, one or many: an operator checked the PMS, and says what was made, was not made, or is given up."""
 
 import csv
 import json

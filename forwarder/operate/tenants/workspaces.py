@@ -1,5 +1,4 @@
-"""`forwarder workspace …`: the workspaces that own reservations; and `forwarder key …`: API keys, each of one workspace. A key's
-token is shown once; only its hash is kept."""
+"""`forwarder workspace …`: owners of reservations; `forwarder key …`: their API keys, whose tokens are shown only once."""
 
 import re
 from dataclasses import dataclass
