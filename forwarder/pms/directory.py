@@ -18,8 +18,7 @@ from forwarder.pms import sdk
 from forwarder.pms.accounts import Plaintext, is_encrypted
 from forwarder.pms.auth import SharedGrantKeeper
 from forwarder.pms.http.client import PmsClient, PushPolicy, Reuse, Transport
-from forwarder.pms.http.connect import trust_of
-from forwarder.pms.http.connections import ConnectionPool, PoolLimits
+from forwarder.pms.http.connections import ConnectionPool, PoolLimits, trust_of
 from forwarder.pms.http.outcomes import is_yes, read_again, read_words
 from forwarder.pms.port import SEARCH_UNPROVEN, SYSTEM_TLS, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry, check_options, limits_of, registered
@@ -279,8 +278,7 @@ class KindDirectory:
         # The second answer to a push's first request would be taken for its next one's.
         owner = connection.account_id if limits_of(adapter, connection.options).requests_per_push == 1 else None
         trust = None if connection.tls == SYSTEM_TLS else trust_of(connection.tls)
-        encrypted = is_encrypted(connection.base_url, connection.options)
-        bears = Plaintext.EVERYTHING if encrypted else self.plaintext
+        bears = Plaintext.EVERYTHING if is_encrypted(connection.base_url, connection.options) else self.plaintext
         made = adapter(connection, self.clock)
         about = {"forwarder.account_id": connection.account_id, "forwarder.pms.kind": connection.kind}
         return ConnectedPms(made, self.client, connection.pace, owner, trust, bears, self.tracer, about)
@@ -298,9 +296,8 @@ async def open_directory(
     tracer: Tracer | None = None,
     forward_traces: bool = True,
 ) -> AsyncIterator[PmsDirectory]:
-    """Its connections are closed in the end. `grants`: where accounts' grants are kept, instead of in their connection.
-    `plaintext`: what may be sent by plain http to other machines. `tracer`: records requests to PMSs; they carry the callers'
-    traces if `forward_traces`. Tests pass `transport` instead of the network, and `registry` instead of this process's kinds."""
+    """Its connections are closed in the end. `grants`: where accounts' grants are kept, instead of in their connection. `tracer`:
+    records requests to PMSs; they carry the callers' traces if `forward_traces`. `transport`, `registry`: for tests."""
     async with aclosing(transport or ConnectionPool(PoolLimits())) as opened:
         client = PmsClient(opened, clock, policy or PushPolicy(), tracer, forward=forward_traces)
         yield KindDirectory(client, clock, registry or registered(), grants, plaintext, tracer)

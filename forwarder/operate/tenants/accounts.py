@@ -21,7 +21,7 @@ from forwarder.pms.accounts import Plaintext, connection_of, is_encrypted, trait
 from forwarder.pms.auth import credential_digest
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
-from forwarder.pms.http.connect import trust_of
+from forwarder.pms.http.connections import trust_of
 from forwarder.pms.port import SEARCH_UNPROVEN, SYSTEM_TLS, BadOptions, ClientTls, PmsDirectory, UnknownKind
 from forwarder.pms.registry import check_options
 from forwarder.process.clock import Clock, SystemClock

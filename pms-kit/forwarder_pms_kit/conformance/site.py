@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from forwarder.pms.http.connect import trust_of
+from forwarder.pms.http.connections import trust_of
 from forwarder.pms.port import SYSTEM_TLS, ClientTls, Grants, MemoryGrants
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import CardDetails

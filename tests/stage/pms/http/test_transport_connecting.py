@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.http.connect import system_trust
-from forwarder.pms.http.connections import ConnectionPool, PoolLimits
+from forwarder.pms.http.connections import ConnectionPool, PoolLimits, system_trust
 from forwarder.pms.http.response import NotSent
 from tests.support.network.raw_server import Caller, raw_server
 from tests.support.network.transports import CREATED, ask, contexts
