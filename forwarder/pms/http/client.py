@@ -1,8 +1,7 @@
 """Requests to a PMS: the bytes that each is on a connection, and those of one push together: within the push time-out, at the
 account's pace, and tried again only where surely nothing was sent.
 
-What HTTP cannot carry is refused with `NotSent` (`pms_address_invalid`), before anything is connected to. The refusal quotes
-neither the address nor a header: they may hold a password."""
+What HTTP cannot carry is refused with `NotSent` (`pms_address_invalid`), before anything is connected to."""
 
 import asyncio
 import re
@@ -18,15 +17,7 @@ from urllib.parse import quote, unquote_to_bytes
 import httpx
 
 from forwarder.observability.tracing import TRACEPARENT, Kind, Tracer, trace_headers
-from forwarder.pms.http.response import (
-    MAX_RESPONSE_BYTES,
-    Headers,
-    NoResponse,
-    NotSent,
-    Response,
-    hold_off_asked,
-    invalid_address,
-)
+from forwarder.pms.http.response import Headers, NoResponse, NotSent, Response, hold_off_asked, invalid_address
 from forwarder.pms.port import UNPACED, Pace
 from forwarder.process.clock import Clock
 from forwarder.reservation.fast import value
@@ -180,9 +171,9 @@ class Transport(Protocol):
     async def exchange(
         self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
     ) -> Response:
-        """The response, with its body in memory, by `deadline` of the loop's clock or a moment after it. `held` is asked in the
-        step that sends; where it says no, nothing is sent. `reuse` says which connections it may go over; without it, any.
-        Raises `NotSent` only where it is certain that nothing was sent, else `NoResponse`, and nothing besides."""
+        """The response, with at most `MAX_RESPONSE_BYTES` in memory, by `deadline` of the loop's clock or a moment after it. `held`
+        is asked in the step that sends; where it says no, nothing is sent. `reuse` says which connections it may go over; without
+        it, any. Raises `NotSent` only where it is certain that nothing was sent, else `NoResponse`, and nothing besides."""
 
     async def aclose(self) -> None: ...
 
@@ -217,9 +208,8 @@ class PmsClient:
     def push(
         self, pace: Pace = UNPACED, held: Held | None = None, reuse: Reuse | None = None, trace: str | None = None
     ) -> Send:
-        """The `Send` for the requests of one push, whose time starts now. Call it in the running loop. `pace` hears of each request
-        before it is sent, and of each response that asks for a pause. A request made when `held` returns False raises `NotSent`.
-        The caller ends `reuse` afterwards. `trace`: what each request is a part of."""
+        """The `Send` for the requests of one push, whose time starts now. `pace` hears of each request before it is sent, and of
+        each response that asks for a pause. The caller ends `reuse` afterwards. `trace`: what each request is a part of."""
         loop = self._loop = self._loop or asyncio.get_running_loop()  # once: it is a system call
         policy, deadline = self._policy, loop.time() + self._policy.push_seconds
         exchange: Send = partial(self._transport.exchange, deadline=deadline, held=held, reuse=reuse)
@@ -247,9 +237,6 @@ class PmsClient:
                 else:
                     if (seconds := hold_off_asked(response, self._clock.now())) > 0.0:
                         pace.hold_off(seconds)
-                    if len(response.content) > MAX_RESPONSE_BYTES:
-                        detail = f"The PMS answered with more than {MAX_RESPONSE_BYTES} bytes."
-                        raise NoResponse("pms_answer_too_large", detail, response.status_code)
                     return response
                 await self._clock.sleep(pause)
                 longest_pause = policy.max_pause_seconds

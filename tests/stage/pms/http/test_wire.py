@@ -1,8 +1,7 @@
 """What is known of a failure, and how long and how often a push tries."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from itertools import repeat
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -11,7 +10,7 @@ import pytest
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import Held, PmsClient, PushPolicy, Request, Reuse, Transport, bearer, path_segment
 from forwarder.pms.http.outcomes import outcome_of
-from forwarder.pms.http.response import MAX_RESPONSE_BYTES, NoResponse, NotSent, Response
+from forwarder.pms.http.response import NoResponse, NotSent, Response
 from forwarder.pms.port import LEASE_LOST, AccountConnection
 from forwarder.reservation.outcome import Absent, Deferred, InDoubt, Outcome
 from tests.support.cases import for_each
@@ -181,16 +180,6 @@ async def test_one_push_has_one_time_for_all_its_requests(monkeypatch: pytest.Mo
         with pytest.raises(NotSent) as caught:
             await send(Request("GET", "https://pms.test/", []))
     assert caught.value.reason == "push_timed_out"
-
-
-async def test_an_answer_beyond_the_limit_is_no_answer() -> None:
-    async def parts() -> AsyncIterator[bytes]:
-        for part in repeat(b"9" * 65536, MAX_RESPONSE_BYTES // 65536 + 1):
-            yield part
-
-    with pytest.raises(NoResponse) as caught:
-        await push(replying(lambda _: httpx.Response(201, content=parts())))
-    assert caught.value.reason == "pms_answer_too_large"
 
 
 @pytest.mark.parametrize("credential", ["a b", "a\r\nX: y", "ключ", "a\0"])

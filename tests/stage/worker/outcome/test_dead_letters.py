@@ -169,7 +169,6 @@ OTHER = {
     "mapping_lacks_it",
     "store_unavailable",
     "pms_answer_not_understood",
-    "pms_answer_too_large",
     "pms_broke_protocol",
     "not_shown_yet",
     "pms_half_made",
