@@ -39,8 +39,7 @@ def target_of(kind: str, base_url: str, credential: str | None, can: Capabilitie
     whole = credential is None or credential.lstrip().startswith("{")
     owner = credential if credential is None or whole else credential.partition(":")[0]
     who = "" if owner is None else blake2b(owner.encode(), digest_size=8, key=key, person=b"credential").hexdigest()
-    reference = can.reference_form.name if can.find_by_reference else ""
-    return Target(pms, who, reference, can.idempotent_create)
+    return Target(pms, who, can.reference_form.name if can.find_by_reference else "", can.idempotent_create)
 
 
 def same_before(account: Account) -> str:
@@ -71,8 +70,6 @@ def is_encrypted(base_url: str, options: Mapping[str, Any]) -> bool:
 _PLACE: Final = files("forwarder.pms").joinpath("kinds")
 
 PAGES: Final = frozenset(page.name.removesuffix(".yaml") for page in _PLACE.iterdir() if page.name.endswith(".yaml"))
-"""The kinds that have a page."""
-
 CODED: Final = {
     "booking-sync": (
         "forwarder.pms.kinds.booking_sync.adapter:BookingSyncAdapter",

@@ -43,7 +43,6 @@ R = TypeVar("R")
 
 
 def is_unauthorized(response: Response) -> bool:
-    """The usual word for a token that is not taken."""
     return response.status_code == HTTPStatus.UNAUTHORIZED
 
 
@@ -71,8 +70,7 @@ class Authorization:
         fresh = grant.granted_at is not None and self.clock.now() < grant.granted_at + min_life
         if fresh or not self.ended(response):
             return response
-        renewed = await self._renewed(grant, send)
-        return await send(build(renewed.access_token))
+        return await send(build((await self._renewed(grant, send)).access_token))
 
     async def _renewed(self, used: Grant | None, send: Send) -> Grant:
         return await self._usable(self.grants.renew(self.account_id, used, lambda latest: self.ask(latest, send)))
@@ -133,8 +131,6 @@ class RenewalTimes:
 
 
 class SharedGrantKeeper:
-    """The grants of a deployment, by the credential that they were obtained with."""
-
     def __init__(self, rows: "SqlGrants", clock: Clock, times: RenewalTimes) -> None:
         self._rows, self._clock, self._times = rows, clock, times
         self._kept: dict[str, SharedGrants] = {}

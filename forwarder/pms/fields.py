@@ -21,22 +21,14 @@ from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from forwarder.pms.port import Loss
+from forwarder.reservation import request
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.request import (
-    Address,
-    BookingEngineRequest,
-    CardDetails,
-    GeneralAddress,
-    GeneralGuest,
-    GeneralRequest,
-    Guest,
-)
 
 _PARTS: Final[Mapping[str, tuple[type[BaseModel], ...]]] = {
-    "": (BookingEngineRequest, GeneralRequest),
-    "guest.address.": (Address, GeneralAddress),
-    "guest.": (Guest, GeneralGuest),
-    "cardDetails.": (CardDetails,),
+    "": (request.BookingEngineRequest, request.GeneralRequest),
+    "guest.address.": (request.Address, request.GeneralAddress),
+    "guest.": (request.Guest, request.GeneralGuest),
+    "cardDetails.": (request.CardDetails,),
 }
 _EACH: Final = dict.fromkeys(
     prefix + to_camel(name) for prefix, models in _PARTS.items() for model in models for name in model.model_fields

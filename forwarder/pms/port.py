@@ -286,8 +286,6 @@ class Pms(Protocol):
 
 
 class PmsDirectory(Protocol):
-    """The kinds of PMS that this process can talk to."""
-
     def limits(self, kind: str, options: Mapping[str, Any]) -> Limits:
         """The published limits of that kind, for an account with these options; none for a kind that is not registered."""
 

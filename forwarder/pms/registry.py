@@ -94,8 +94,6 @@ def lacks(candidate: object) -> str:
 
 
 class BuiltIn(Mapping[str, AdapterKind]):
-    """The built-in kinds by name, each loaded on first use."""
-
     def __getitem__(self, kind: str) -> AdapterKind:
         found: AdapterKind
         found = load("forwarder.pms.mapping.adapter:shipped")(kind) if kind in PAGES else load(CODED[kind][0])

@@ -38,8 +38,6 @@ WITHHELD: Final = LentGrant(sdk.Grant(CREDENTIAL.replace(":", "-")))
 
 
 class _FrozenClock:
-    """At which it is the same moment for as long as the dry run takes."""
-
     def __init__(self, clock: sdk.Clock) -> None:
         now, monotonic = clock.now(), clock.monotonic()
         self.now, self.monotonic = lambda: now, lambda: monotonic
@@ -107,7 +105,6 @@ def _adapter(connection: sdk.AccountConnection, clock: sdk.Clock, registry: Regi
 
 
 async def dry_run(adapter: sdk.Adapter, booking: sdk.Booking) -> DryRun:
-    """A create by `adapter`, with its requests as they are."""
     run = DryRun(adapter, booking)
     outcome: sdk.Outcome
     try:

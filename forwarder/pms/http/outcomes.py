@@ -116,6 +116,7 @@ _NEVER_A_NO: Final = {
 }
 """Words that are no refusal of a reservation, though vendors answer a refusal in the same form: "Service unavailable"."""
 
+_MOST_READ: Final = 2_000
 _LATER: Final = _any(r"\b(again|retry|back) (later|shortly|soon|in (a|some|few|\d+)\b)")
 _OF_THE_STAY: Final = _any(
     r"\b(dates?|nights?|rooms?|units?|listing|property|apartment|stay|period)\b.{0,200}availab",
@@ -135,9 +136,6 @@ def cancelled_before(said: str) -> bool:
     """Whether the refusal of a cancellation says that the reservation is cancelled already, which was wanted."""
     words = "already (been )?cancel|cancell?ed already|bereits storniert|déjà (été )?annul|ya (est[aá]|fue|ha sido) cancelad"
     return re.search(f"{words}|già cancellat", said[:_MOST_READ], re.IGNORECASE) is not None
-
-
-_MOST_READ: Final = 2_000
 
 
 def outcome_of_message(meaning: Meaning | str, message: str, booking: Booking) -> Rejected | Deferred | InDoubt:
@@ -224,7 +222,6 @@ def is_ambiguous(status: int) -> bool:
 
 
 def is_yes(status: int) -> bool:
-    """Whether that status says that what was asked was done."""
     return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
 
 
@@ -339,6 +336,9 @@ _EXISTS: Final = (
     r"|\b(ya|já|déjà|deja|già)\b)"
 )
 _READ_BYTES: Final = 20_000
+_IDS: Final = frozenset({"id", "_id", "uid", "reservationId", "reservation_id", "bookingId", "booking_id"})
+_NAME_LENGTH: Final = 100
+"""Of names that are read with each text in a list: a response must not become much longer by them."""
 
 
 def _text_of(response: Response) -> str:
@@ -372,11 +372,6 @@ def _sayings(response: Response, ours: str | None) -> Iterator[str]:
                     left.append((key if isinstance(one, str) else f"{field} {key[:_NAME_LENGTH]}", one))
             case list():
                 left += [(name, one) for one in part]
-
-
-_IDS: Final = frozenset({"id", "_id", "uid", "reservationId", "reservation_id", "bookingId", "booking_id"})
-_NAME_LENGTH: Final = 100
-"""Of names that are read with each text in a list: a response must not become much longer by them."""
 
 
 def _is_repeated(text: str) -> bool:

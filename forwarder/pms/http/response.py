@@ -81,7 +81,6 @@ def unreachable(why: str) -> NotSent:
 
 
 def refused_certificate() -> NotSent:
-    """The PMS ended the handshake over our certificate, or over the lack of one."""
     detail = "The PMS wants a client certificate: the account has none, or one that the PMS does not take."
     return NotSent("pms_refused_certificate", detail)
 
@@ -92,12 +91,10 @@ def invalid_address(detail: str) -> NotSent:
 
 
 def broke_protocol(why: str) -> NoResponse:
-    """The response is not HTTP."""
     return NoResponse("pms_broke_protocol", f"The PMS was sent the request; its answer is not HTTP: {shortened(why)}.")
 
 
 def connection_lost(why: str) -> NoResponse:
-    """The connection ended, or was ended, before the response was whole."""
     return NoResponse("pms_connection_lost", f"The connection was lost before the PMS had answered: {shortened(why)}.")
 
 

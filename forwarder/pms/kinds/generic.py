@@ -35,8 +35,6 @@ FIELDS: Final = sdk.FieldTable({name: sdk.SentAs((name,)) for name in sdk.SPECIF
 
 
 class GenericAdapter:
-    """An account of a PMS that implements the open contract."""
-
     capabilities: ClassVar[sdk.Capabilities] = sdk.Capabilities(
         idempotent_create=True, find_by_reference=True, cancel=True, names_reference=True
     )

@@ -24,6 +24,8 @@ from forwarder.pms.mapping.values import nonsense
 
 SignedPart = Literal["method", "path", "query", "timestamp", "nonce", "bodySha256", "key"]
 """What a signature may cover. `path` includes the path of the base URL; `query` has its parameters sorted by name."""
+MEDIA_TYPES: Final = {"form": b"application/x-www-form-urlencoded", "json": b"application/json"}
+_ACCEPT: Final = (b"Accept", b"application/json")
 
 
 def _token_url(url: str) -> str:
@@ -107,10 +109,6 @@ class Auth(MappingTable):
             yield "`credential` is for the form basic"
 
 
-MEDIA_TYPES: Final = {"form": b"application/x-www-form-urlencoded", "json": b"application/json"}
-_ACCEPT: Final = (b"Accept", b"application/json")
-
-
 class Credentials:
     """Authenticates one account's requests. `ended`: whether a response says that a token has expired. `token_url`: replaces the
     mapping's. `more`: further fields of a request for a token. `renews`: whether it has tokens that end, and are renewed."""
@@ -179,8 +177,7 @@ class Credentials:
             asked |= {"refresh_token": refresh_token, **self._more}
             form = {name: text for name, text in asked.items() if text is not None}
             content = urlencode(form).encode() if oauth.encoding == "form" else to_json(form)
-            headers = (_ACCEPT, (b"Content-Type", MEDIA_TYPES[oauth.encoding]))
-            request = sdk.Request("POST", self._url, headers, content)
+            request = sdk.Request("POST", self._url, (_ACCEPT, (b"Content-Type", MEDIA_TYPES[oauth.encoding])), content)
         response = await send(request)
         if response.status_code not in (HTTPStatus.OK, HTTPStatus.CREATED):
             raise sdk.no_token(response, self._clock.now())

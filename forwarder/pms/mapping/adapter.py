@@ -94,7 +94,6 @@ class MappedAdapter:
         return await self._confirm(outcome.pms_id, booking, send) if isinstance(outcome, answers.Tentative) else outcome
 
     def misfit(self, misfit: DoesNotFit, booking: sdk.Booking) -> sdk.Rejected:
-        """The refusal of a booking that cannot be written as the PMS wants it."""
         code = {"propertyId": "property_not_found", "roomId": "room_not_found"}.get(misfit.name, "pms_refused")
         return self.refusal(code, str(misfit), booking)
 
@@ -220,8 +219,7 @@ class MappedAdapter:
         if answer.meaning is not True:
             failed = self._failed(answer, booking)
             if isinstance(failed, sdk.Rejected):
-                detail = f"The PMS does not search. It says: {failed.problem.detail}"
-                return sdk.Deferred("pms_refused_request", detail)
+                return sdk.Deferred("pms_refused_request", f"The PMS does not search. It says: {failed.problem.detail}")
             return sdk.harmless(failed)
         items = value_at(body, find.items)
         if not isinstance(items, list) or None in (ids := [answers.id_of(mapping.reservation, item) for item in items]):

@@ -13,9 +13,7 @@ from pydantic import BaseModel, ValidationError
 from forwarder.pms.mapping.values import nearest, path_of
 
 M = TypeVar("M", bound=BaseModel)
-
 Loc = tuple[int | str, ...]
-
 _MAX_LENGTH: Final = 200_000
 _SIMPLE: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None, "~": None, "": None}
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,99})(\.\d+)?")  # no more digits than Python reads
@@ -178,7 +176,6 @@ def _as_written(value: Any, loc: Loc, kind: str) -> tuple[Loc, bool]:
 
 
 def given_at(value: Any, loc: Loc) -> Any:
-    """The value at that place; None if there is none."""
     for part in loc:
         try:
             value = value[part]

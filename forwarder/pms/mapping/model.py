@@ -66,7 +66,9 @@ def _base_url(text: str) -> str:
     return text
 
 
+OptionName = Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9]*$")]
 OptionText = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f]+$")]
+HeaderText = Annotated[str, Field(pattern=r"^[\x20-\x7e]*$")]
 
 
 class Option(parts.MappingTable):
@@ -95,9 +97,6 @@ class Option(parts.MappingTable):
         return bool if isinstance(self.default, bool) else OptionText | bool | int | float
 
 
-OptionName = Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9]*$")]
-
-
 class Allowed(parts.MappingTable):
     """A published limit."""
 
@@ -107,9 +106,6 @@ class Allowed(parts.MappingTable):
     """… within that many seconds."""
     per: Literal["account", "address"] = "account"
     """Whose requests are counted: one account's, or those of all accounts, since they come from one address."""
-
-
-HeaderText = Annotated[str, Field(pattern=r"^[\x20-\x7e]*$")]
 
 
 class FromOption(parts.MappingTable):

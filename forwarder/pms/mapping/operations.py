@@ -84,8 +84,6 @@ class MappedOperation(parts.MappingTable):
 
 
 class _Make(MappedOperation):
-    """Makes something."""
-
     outcomes = frozenset({*sdk.REFUSALS, *NOT_REFUSALS}) - {"cancellation_refused"}
     unfit = frozenset({"GET", "DELETE"})
 
@@ -163,8 +161,6 @@ class Show(MappedOperation):
 
 
 class _Change(MappedOperation):
-    """Changes a reservation."""
-
     fields = FIELDS - CARD_FIELDS - {PMS_GUEST_ID}
 
     success: parts.Condition = parts.Condition(status=frozenset({204}))

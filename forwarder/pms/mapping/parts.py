@@ -17,7 +17,6 @@ Text = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 def as_list(given: Any) -> Any:
-    """A single value as a list of one."""
     return (given,) if isinstance(given, str | dict | MappingTable) else given
 
 
@@ -125,7 +124,6 @@ def placeholders(template: str) -> list[tuple[str, str | None]]:
 
 
 def path_template(template: str) -> str:
-    """`template`, if it is a path with the names of fields in braces."""
     try:
         pieces = list(Formatter().parse(template))
     except ValueError as error:
@@ -149,7 +147,6 @@ HeaderName = Annotated[str, AfterValidator(_header_name)]
 
 
 def regular_expression(text: str) -> str:
-    """`text`, if it is a regular expression."""
     try:
         re.compile(text)
     except re.error as error:

@@ -38,7 +38,6 @@ class Answer:
 
 
 def answer_to(mapping: PmsMapping, operation: MappedOperation, response: sdk.Response) -> Answer:
-    """What the mapping makes of a response to that operation."""
     body, success = body_of(response), operation.success
     meaning: bool | Rule | None = rule_for(mapping, operation.errors, response, body)
     if success.says(body):
@@ -82,8 +81,7 @@ def made(mapping: PmsMapping, answer: Answer, booking: sdk.Booking) -> sdk.Outco
 def id_of(shown: Shown, item: Any, path: str | None = None) -> str | None:
     """The PMS's id in a reservation that it shows, or at `path`; None if there is none."""
     value = value_at(item, shown.id if path is None else path)
-    is_one = shown.ids == "any" or (isinstance(value, int) and value > 0)
-    return sdk.identifier(value) if is_one else None
+    return sdk.identifier(value) if shown.ids == "any" or (isinstance(value, int) and value > 0) else None
 
 
 def _standing(mapping: PmsMapping, pms_id: str, shown: Any, booking: sdk.Booking) -> sdk.Confirmed | Tentative | None:

@@ -195,8 +195,7 @@ class BookingSyncAdapter:
                 return sdk.Cancelled() if gone else sdk.refusal(booking, "cancellation_refused", said)
             case status if status != HTTPStatus.NOT_FOUND:
                 return sdk.harmless(self._unexpected(response))
-        query = "include_canceled=true"
-        shown = await _safely(self._ask(send, "GET", f"bookings/{pms_reservation_id}", query=query))
+        shown = await _safely(self._ask(send, "GET", f"bookings/{pms_reservation_id}", query="include_canceled=true"))
         match responses.bookings_in(shown) if shown.status_code == HTTPStatus.OK else None:
             case [SyncBooking(status="Canceled") as found] if str(found.id) == pms_reservation_id:
                 return sdk.Cancelled()
@@ -247,8 +246,7 @@ class BookingSyncAdapter:
             case [SyncBooking(status="Booked") as booked] if booked.id == held.id:
                 return booked
             case _:  # a charge is captured some time after it was authorized
-                detail = "The card was charged; the PMS has yet to confirm the booking."
-                return sdk.InDoubt("pms_still_working", detail)
+                return sdk.InDoubt("pms_still_working", "The card was charged; the PMS has yet to confirm the booking.")
 
     async def _charge(
         self, booking: sdk.Booking, held: SyncBooking, cards: SecurePayments, send: sdk.Send

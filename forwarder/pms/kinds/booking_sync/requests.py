@@ -151,25 +151,6 @@ def table_for(options: BookingSyncOptions) -> sdk.FieldTable:
     return FIELDS.but(changes) if changes else FIELDS
 
 
-def _comments(booking: sdk.Booking, options: BookingSyncOptions, people: sdk.Headcount) -> list[dict[str, str]]:
-    """The caller's comment, and one that says in plain words what BookingSync has no field for."""
-    fields, guest = booking.fields, booking.guest
-    unfit = {**people.unfit, **sdk.country_code(booking)[1]}
-    if options.strict_bookings:
-        unfit |= sdk.first_and_last(booking)[2]
-    elif not (guest.get("firstName") and guest.get("lastName")):
-        parts = [part for part in ("firstName", "lastName") if guest.get(part)]
-        unfit |= {f"guest.{part}": None for part in parts if guest[part] not in booking.guest_name}
-    unfit |= {name: None for name in _TIMES if not _CLOCK_TIME.fullmatch(str(fields.get(name)))}
-    if options.record_payments:
-        # The transaction of a sender that took the payment itself was paid. Neither field means that on its own.
-        transaction = fields.get("transactionId")
-        paid = transaction and fields.get("morChannel") == "SELF"
-        unfit["transactionId"] = f"{transaction}, paid with the booking" if paid else None
-    contents = (fields.get("comments"), "\n".join(table_for(options).lines(booking, unfit)))
-    return [{"content": content} for content in contents if content]
-
-
 @dataclass(frozen=True, slots=True)
 class Quote:
     """What the stay costs. `fees` and `taxes` are in the form in which a new booking names them."""
@@ -224,9 +205,7 @@ def _amount(value: object) -> Decimal | None:
 
 def in_one_language(name: object) -> str:
     """A name that is given in several languages, in English where that is among them."""
-    if isinstance(name, Mapping):
-        return str(name.get("en") or next(iter(name.values()), ""))
-    return str(name)
+    return str(name.get("en") or next(iter(name.values()), "")) if isinstance(name, Mapping) else str(name)
 
 
 def client_body(booking: sdk.Booking) -> bytes:
@@ -276,8 +255,21 @@ def booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote
     people, fields = sdk.headcount(booking, infants_are_children=False), booking.fields
     arrival, departure = fields["arrivalDate"], fields["departureDate"]
     quote = quote or Quote(booking.total_price, booking.currency)
-    times = [str(fields.get(name)) for name in _TIMES]
-    checkin, checkout = (time if _CLOCK_TIME.fullmatch(time) else None for time in times)
+    # Two comments: the caller's, and one that says in plain words what BookingSync has no field for.
+    guest, unfit = booking.guest, {**people.unfit, **sdk.country_code(booking)[1]}
+    if options.strict_bookings:
+        unfit |= sdk.first_and_last(booking)[2]
+    elif not (guest.get("firstName") and guest.get("lastName")):
+        parts = [part for part in ("firstName", "lastName") if guest.get(part)]
+        unfit |= {f"guest.{part}": None for part in parts if guest[part] not in booking.guest_name}
+    times = {name: time for name in _TIMES if _CLOCK_TIME.fullmatch(time := str(fields.get(name)))}
+    unfit |= {name: None for name in _TIMES if name not in times}
+    if options.record_payments:
+        # The transaction of a sender that took the payment itself was paid. Neither field means that on its own.
+        transaction = fields.get("transactionId")
+        paid = transaction and fields.get("morChannel") == "SELF"
+        unfit["transactionId"] = f"{transaction}, paid with the booking" if paid else None
+    comments = (fields.get("comments"), "\n".join(table_for(options).lines(booking, unfit)))
     body = {
         "start_at": f"{arrival} {options.checkin_time}:00" if options.checkin_time else arrival,
         "end_at": f"{departure} {options.checkout_time}:00" if options.checkout_time else departure,
@@ -291,9 +283,9 @@ def booking_body(booking: sdk.Booking, options: BookingSyncOptions, quote: Quote
         "bookings_taxes": list(quote.taxes),
         "external_reference": booking.reference,
         "notes": fields.get("notes"),
-        "expected_checkin_time": checkin,
-        "expected_checkout_time": checkout,
-        "comments": _comments(booking, options, people),
+        "expected_checkin_time": times.get("arrivalEstimatedTime"),
+        "expected_checkout_time": times.get("departureEstimatedTime"),
+        "comments": [{"content": content} for content in comments if content],
     }
     return to_json({"bookings": [given(body)]})
 

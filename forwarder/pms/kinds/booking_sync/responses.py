@@ -145,8 +145,7 @@ def refusal_in(response: sdk.Response) -> tuple[str, str]:
             return code, detail
     if messages.keys() & {"rental", "rental_id"}:
         return "property_not_found", detail
-    is_guests = any(re.match(r"client(\.|$)", field) for field in messages)
-    return "guest_refused" if is_guests else "pms_refused", detail
+    return "guest_refused" if any(re.match(r"client(\.|$)", field) for field in messages) else "pms_refused", detail
 
 
 def not_booked(shown: list[SyncBooking], booking: sdk.Booking, *, strict: bool) -> sdk.Absent | sdk.Deferred:
