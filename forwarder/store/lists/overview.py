@@ -27,10 +27,8 @@ from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.tables import POSSIBLE_STATUSES, outbox, recognised_by, reservations
 
 _row = reservations.c
-_CANDIDATES: Final = 5000
-"""How many rows one step of a search reads."""
-_MAX_PATTERN: Final = 1000
-"""How many characters of a text a database looks for: it refuses larger conditions."""
+_CANDIDATES: Final = 5000  # how many rows one step of a search reads
+_MAX_PATTERN: Final = 1000  # how many characters of a text a database looks for: it refuses larger conditions
 _AS_STORED: Final = "id record_id request_id workspace_id account_id property_id pms_reservation_id revision api_key_id"
 _WRITTEN: Final = "status arrival_date departure_date attempts accepted_at due_at deadline_at leased_by problem"
 _SUMMARY: Final = columns_of(reservations, f"{_AS_STORED} {_WRITTEN}")
@@ -203,8 +201,7 @@ def _summary(row: sa.Row[Any]) -> SubmissionSummary:
 _before = sa.bindparam("before", type_=_row.id.type)
 _max_rows = sa.bindparam("max_rows", type_=sa.Integer)
 MIN_DIGITS: Final = 6
-Lead = Literal["pms", "property", "status", "id"]
-"""The key by which candidates are found. `id`: every row is one."""
+Lead = Literal["pms", "property", "status", "id"]  # the key by which candidates are found; `id`: every row is one
 
 
 def lead_of(wanted: SubmissionQuery) -> Lead:
@@ -243,7 +240,7 @@ def candidates(dialect: DialectName, lead: Lead) -> sa.Select[Any]:
     key = {"pms": _row.pms_reservation_id, "property": _row.property_id, "status": _row.status}[lead]
     rows = sa.select(_row.id).where(*([] if lead == "pms" else [_row.account_id == runs.c.account_id]))
     if dialect == "postgresql":
-        # Bounds on the order instead of equalities, so that only the intended index serves it: see `statements`.
+        # Bounds on the order instead of equalities, so that only the intended index serves it: see `reader`.
         run = rows.where(sa.tuple_(key, _row.id) < sa.tuple_(runs.c.value, _before), key >= runs.c.value)
         run = run.order_by(key.desc(), _row.id.desc())
     else:

@@ -57,8 +57,7 @@ class SimilarSubmission:
     cancellation_failed: bool = False
 
 
-Order = Literal["asc", "desc"]
-"""Oldest first, or newest first, by ingestion."""
+Order = Literal["asc", "desc"]  # oldest first, or newest first, by ingestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +187,7 @@ class AskedFor:
     doubles: tuple[str, ...] = ()
 
 
-FIRST: Final = 1
-"""The cursor of the first page: no id is smaller."""
-
+FIRST: Final = 1  # the cursor of the first page: no id is smaller
 MAX_PAGE_BYTES: Final = 1024 * 1024
 """The maximum size of a page's items: it ends before the item that exceeds this, unless that is its first."""
 

@@ -14,9 +14,8 @@ from sqlalchemy import Connection, Executable, event, insert, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
-from forwarder.store.lists import statements
 from forwarder.store.lists.port import DEFAULT_FILTERS, FIRST, Days, Filters, Order, Page, shape_of
-from forwarder.store.lists.reader import Reader, parameters_of
+from forwarder.store.lists.reader import Reader, around, onward, parameters_of
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.store.tables import reservations
 from tests.support.backends import only
@@ -299,8 +298,8 @@ async def test_on_sqlite_a_page_is_read_by_the_index_of_its_list(engine: AsyncEn
         shape = shape_of(filters, "asc")
         asked = {"account_id": "acc", "max_rows": 11, **parameters_of(filters, shape, FIRST)}
         for statement in (
-            statements.onward("sqlite", shape, (reservations.c.id, reservations.c.record)),
-            statements.around("sqlite", shape, (reservations.c.id, reservations.c.record)),
+            onward("sqlite", shape, (reservations.c.id, reservations.c.record)),
+            around("sqlite", shape, (reservations.c.id, reservations.c.record)),
         ):
             steps = await plan(engine, statement, asked)
             assert "SCAN reservations" not in steps, name

@@ -16,12 +16,14 @@ from forwarder.reservation.outcome import Status
 from forwarder.store import deployment
 from forwarder.store.batches import BATCH, as_batch, batch_with_texts
 from forwarder.store.engine import open_engine
-from forwarder.store.lists import overview, statements
+from forwarder.store.lists import overview
 from forwarder.store.lists.port import Days, Filters, Order, SubmissionQuery, shape_of
 from forwarder.store.lists.reader import (
     _BY_ID,
     _BY_REQUEST_IDS,
     LISTED,
+    around,
+    onward,
     page_statement,
     parameters_of,
 )
@@ -223,10 +225,7 @@ async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine, full_u
     for (name, filters), order, cursor in product(_LISTS, get_args(Order), (1, _ROWS // 2, _ROWS)):
         shape = shape_of(filters, order)
         asked = {"account_id": "acc1", "max_rows": 11, **parameters_of(filters, shape, cursor)}
-        for statement in (
-            statements.onward("postgresql", shape, LISTED),
-            statements.around("postgresql", shape, LISTED),
-        ):
+        for statement in (onward("postgresql", shape, LISTED), around("postgresql", shape, LISTED)):
             steps = await lookup_plan(full_url, statement, asked)
             used = indexes(steps)
             assert f"reservations_{name} " in used, steps
