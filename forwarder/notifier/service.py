@@ -192,7 +192,7 @@ class Notifier:
         self.dispatcher = EndpointDispatcher(parts, Poster(parts, jitter=jitter))
         where, blame = Where.WEBHOOK_INTAKE, Blame(Where.WEBHOOK_INTAKE, parts.clock.sleep)
         self._by_halves = partial(by_halves, where=where, set_aside=_skip, outages=OUTAGES, blame=blame)
-        self._changes = parts.queue.changes
+        self._changes = parts.queue.identity.changes
 
     def consuming(self) -> bool:
         return self._consumer is not None
@@ -231,7 +231,7 @@ class Notifier:
     async def _sweep(self) -> None:
         """Starts runs for due deliveries: retries, and those that other notifiers queued or left behind. First queues what another
         database that took over may have lost."""
-        parts, changes = self._parts, self._parts.queue.changes
+        parts, changes = self._parts, self._parts.queue.identity.changes
         if changes != self._changes:
             # The newest events: their deliveries may be missing, although their offsets are committed. Others are recognised.
             since_ms = int((parts.clock.now() - timedelta(hours=1)).timestamp() * 1000)

@@ -44,12 +44,7 @@ class Deliveries:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
-        self._identity = identity_of(engine)
-
-    @property
-    def changes(self) -> int:
-        """As `StoreIdentity.changes`. Cheap."""
-        return self._identity.changes
+        self.identity = identity_of(engine)
 
     async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> Sequence[int]:
         """Store each, due at once, unless its endpoint already has a delivery of that event; the ids of the new ones, in order."""
@@ -210,7 +205,6 @@ def about(request_id: str, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def entry_of(row: sa.Row[Any]) -> DeliveryEntry:
-    """The log entry in a row of the columns `ENTRY`."""
     own = {"status": DeliveryStatus(row.status), "attempts": _attempts_of(row.attempts)}
     return DeliveryEntry(**{**row._mapping, **own})
 

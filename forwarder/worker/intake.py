@@ -217,7 +217,7 @@ class Intake:
 
     async def _insert(self, received: Sequence[_Received]) -> None:
         # In a database that lost the last seconds, what is sent again looks new; a recovery must find that in the log alone.
-        changes = self.parts.recorder.changes
+        changes = self.parts.recorder.identity.changes
         if not await self.sure():
             raise StoreUnavailable(UNCHECKED)
         repeated, conflicts = list[Duplicate](), list[Submission]()

@@ -174,7 +174,8 @@ class StoreWatch:
 
     def __post_init__(self) -> None:
         self.recorder, self.clock = self.lease.recorder, self.lease.clock
-        self._changes = self.recorder.changes
+        self._identity = self.recorder.identity
+        self._changes = self._identity.changes
         self._whole: int | None = None  # the change after which it found nothing missing, while others had yet to look
         self._apart = self._clocks_apart()
         self._checking = asyncio.Lock()
@@ -184,7 +185,8 @@ class StoreWatch:
 
     def in_doubt(self) -> bool:
         """Whether the store or the lease may have changed since the last check. Cheap, called before each push."""
-        return self.recorder.changes != self._changes or abs(self._clocks_apart() - self._apart) > _CLOCKS_APART_SECONDS
+        another = self._identity.changes != self._changes
+        return another or abs(self._clocks_apart() - self._apart) > _CLOCKS_APART_SECONDS
 
     async def sure(self) -> bool:
         """Whether a push may start; checks the store first if that is in doubt. False if the check is not possible."""
@@ -206,7 +208,7 @@ class StoreWatch:
         await self.clock.sleep(_LOOK_SECONDS)
 
     async def _check(self) -> bool:
-        changes, apart, database = self.recorder.changes, self._clocks_apart(), self.recorder.database
+        changes, apart, database = self._identity.changes, self._clocks_apart(), self._identity.seen
         another = changes != self._changes
         try:
             if not await self.lease.renew():

@@ -156,7 +156,7 @@ class Worker:
         recorder = self._parts.recorder
         try:
             while not stop.is_set():
-                seconds, database = 5.0, recorder.database
+                seconds, database = 5.0, recorder.identity.seen
                 try:
                     lacking = dict(await recorder.lacking(now=self._parts.clock.now()))
                     if self._parts.lacking is not None:

@@ -121,7 +121,7 @@ class SubmissionIntake(Leases):
         ]
 
     def _require_no_change(self, changes: int | None) -> None:
-        if changes is not None and changes != self.changes:
+        if changes is not None and changes != self.identity.changes:
             raise StoreUnavailable(UNCHECKED)
 
     async def _with_free_record_ids(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:

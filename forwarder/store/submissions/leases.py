@@ -38,7 +38,7 @@ class Leases(LossDetection):
         if worker_id in self._known_workers:
             renewed = sa.update(workers).where(workers.c.id == worker_id).values(sequence=workers.c.sequence + 1)
             return bool(await self._database.run(renewed.returning(workers.c.id)))
-        self.checked = self.checked or self.database
+        self.checked = self.checked or self.identity.seen
         own = {"id": worker_id, "sequence": 0, "lease_seconds": seconds, "checked": self.checked}
         first, again = insert_into(self._database.dialect, workers).values(own), {"sequence": workers.c.sequence + 1}
         await self._database.run(first.on_conflict_do_update(index_elements=["id"], set_=again))
@@ -214,7 +214,6 @@ WORK = (
     sa.case((_row.status == CONFIRMED, _row.record)).label("record"),
     *columns_of(reservations, "natural_key transaction_key keyed same_key stay_key similar_to"),
 )
-
 
 _held_of_batch = sa.update(reservations).where(in_batch(_row.id), HELD)
 mark_pushing = _held_of_batch.values(pushing=sa.true()).returning(_row.id)

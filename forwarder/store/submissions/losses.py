@@ -21,15 +21,12 @@ from forwarder.store.tables import Key, duplicates, parked_cancellations, purges
 
 _MAX_REMEMBERED: Final = 20_000
 _REMEMBERED_FOR = _LOST_FOR = timedelta(hours=1)
-EVERY: Final = 2**31 - 1
-"""More than any row's revision or tries."""
+EVERY: Final = 2**31 - 1  # more than any row's revision or tries
 
 _row = reservations.c
-_CLAIMED: Final = (_row.takeovers, _row.revision, _row.tries)
-"""What only grows while a row is PENDING."""
-
+_CLAIMED: Final = (_row.takeovers, _row.revision, _row.tries)  # what only grows while a row is PENDING
+# The worker that has claimed such a row, or claims it next, sends it without looking.
 _UNSENT: Final = (_row.status == Status.PENDING.value, ~_row.possibly_sent)
-"""The worker that has claimed it, or claims it next, sends it without looking."""
 
 NEWEST_APPENDED: Final = select(_row.log_timestamp_ms).where(_row.id == select(func.max(_row.id)).scalar_subquery())
 """When the log appended the submission that was ingested last, in milliseconds since 1970."""
@@ -59,28 +56,16 @@ class LossDetection:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
-        self._identity = identity_of(engine)
+        self.identity = identity_of(engine)
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._put_off: OrderedDict[int, PutOff] = OrderedDict()
-        self._known_workers: set[str] = set()
-        """The ids under which this process has had a lease."""
-        self.checked: str | None = None
-        """The database that this worker found whole last; None before it looked."""
-
-    @property
-    def database(self) -> str | None:
-        """As `StoreIdentity.seen`."""
-        return self._identity.seen
-
-    @property
-    def changes(self) -> int:
-        """As `StoreIdentity.changes`. Cheap."""
-        return self._identity.changes
+        self._known_workers: set[str] = set()  # the ids under which this process has had a lease
+        self.checked: str | None = None  # the database that this worker found whole last; None before it looked
 
     async def observe(self) -> None:
-        """Checks which database responds now; `changes` counts it if it is another one."""
+        """Checks which database responds now; `identity` counts a change if it is another one."""
         if self._database.dialect == "postgresql":
-            self._identity.note(str(await self._database.scalar(OBSERVE)))
+            self.identity.note(str(await self._database.scalar(OBSERVE)))
 
     def _remember(self, durable: Iterable[tuple[str, int, str | None]], now: datetime) -> None:
         """Of these submissions, events up to that revision are durable, and a cancellation by that account, even if parked."""

@@ -268,12 +268,12 @@ async def test_another_connection_to_the_same_database_is_no_change_and_a_restar
     recorder = Recorder(own_engine)
     await asyncio.gather(*(recorder.count_due(now=NOW) for _ in range(3)))
     await recorder.observe()
-    assert recorder.changes == 0
+    assert recorder.identity.changes == 0
     await asyncio.to_thread(server.restart)
     await recorder.count_due(now=NOW)
-    assert recorder.changes == 1
+    assert recorder.identity.changes == 1
     await asyncio.gather(*(recorder.count_due(now=NOW) for _ in range(3)))
-    assert recorder.changes == 1
+    assert recorder.identity.changes == 1
 
 
 async def test_tables_that_were_made_anew_are_another_database(own_engine: AsyncEngine) -> None:
@@ -284,4 +284,4 @@ async def test_tables_that_were_made_anew_are_another_database(own_engine: Async
     await change(own_engine, "ALTER TABLE reservations RENAME TO replaced")
     await change(own_engine, "ALTER TABLE copied RENAME TO reservations")
     await recorder.observe()
-    assert recorder.changes == 1
+    assert recorder.identity.changes == 1

@@ -227,13 +227,13 @@ async def test_a_request_comes_out_as_it_went_in(recorder: Recorder) -> None:
 
 async def test_nothing_is_ingested_or_replayed_in_a_database_that_was_not_checked(recorder: Recorder) -> None:
     """As if another database had answered between the check and the transaction."""
-    (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW, changes=recorder.changes)
+    (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW, changes=recorder.identity.changes)
     await recorder.record("w1", [final(work, status=Status.FAILED)], [])
     for each in (arrival(2), replace(arrival(1), replay_of=1)):
         with pytest.raises(StoreUnavailable, match="not been checked"):
-            await recorder.ingest("w1", [each], now=LATER, changes=recorder.changes - 1)
+            await recorder.ingest("w1", [each], now=LATER, changes=recorder.identity.changes - 1)
     assert await recorder.count_due(now=LATER) == 0
-    assert len(await recorder.ingest("w1", [arrival(2)], now=LATER, changes=recorder.changes)) == 1
+    assert len(await recorder.ingest("w1", [arrival(2)], now=LATER, changes=recorder.identity.changes)) == 1
 
 
 async def test_large_batches_go_in_and_out_whole(recorder: Recorder) -> None:

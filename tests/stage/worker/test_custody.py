@@ -187,20 +187,10 @@ async def test_what_was_claimed_while_its_cancellation_came_is_not_sent(bench: B
 # --- a lease that was lost ------------------------------------------------------------------------------------------------
 
 
-class _Doubtful(Recorder):
-    """In doubt, as after a failover, as often as the test says."""
-
-    failovers = 0
-
-    @property
-    def changes(self) -> int:
-        return super().changes + self.failovers
-
-
 async def test_what_waits_under_a_lease_is_withdrawn_where_a_push_notices_that_it_is_lost(bench: Bench) -> None:
     bench.accounts.add("other")
     bench.pms.answering.clear()
-    recorder = _Doubtful(bench.engine)
+    recorder = Recorder(bench.engine)
     async with bench.worker(recorder=recorder) as worker:
         await bench.submit(fresh(1))
         await _when(lambda: bench.pms.asked)
@@ -208,7 +198,7 @@ async def test_what_waits_under_a_lease_is_withdrawn_where_a_push_notices_that_i
         sent = await _row(bench, 1, lambda row: row.leased_by is not None)
         await _row(bench, 3, lambda row: row.leased_by is not None)
         await take_over(recorder, worker.lease.worker_id)
-        recorder.failovers += 1
+        recorder.identity.changes += 1  # as after a failover
         await bench.submit(fresh(4, account="other"))
         await _when(lambda: worker.holds().keys() == {sent.id})
         bench.pms.answering.set()

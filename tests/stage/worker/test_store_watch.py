@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from forwarder.store.engine import StoreIdentity
 from forwarder.store.submissions.port import StoreUnavailable, Work
 from forwarder.store.submissions.recorder import Recorder
 from forwarder.worker.lease import Lease, StoreWatch
@@ -15,12 +16,10 @@ from tests.support.worker.works import work
 
 
 class _Store:
-    """`changes` when it is another database. It answers a renewal once `answering` is set, and is away until `there`."""
-
-    database = "one"
+    """Its `identity` changes when it is another database. It answers a renewal once `answering` is set; away until `there`."""
 
     def __init__(self) -> None:
-        self.changes = 0
+        self.identity = StoreIdentity(seen="one")
         self.renewals = 0
         self.there = False
         self.answering = asyncio.Event()
@@ -58,7 +57,7 @@ async def test_one_question_serves_all_pushes_that_wait_for_a_store_in_doubt() -
     assert await watch.sure()
     assert store.renewals == 0
     for there, asked in ((False, 1), (True, 2)):
-        store.changes, store.there = 1, there
+        store.identity.changes, store.there = 1, there
         store.answering.clear()
         waiting = [asyncio.create_task(watch.sure()) for _ in range(50)]
         await settle()
@@ -85,12 +84,12 @@ async def test_a_push_that_waited_starts_although_the_clock_jumped_again_meanwhi
 @pytest.mark.parametrize("claimed_again", [False, True])
 async def test_a_row_that_is_given_back_while_the_store_is_read_was_not_lost(*, claimed_again: bool) -> None:
     store, clock = _Store(), ManualClock()
-    store.there, store.changes = True, 0
+    store.there = True
     store.answering.set()
     recorder = cast("Recorder", store)
     held = {number: work(number) for number in (1, 2)}
     watch = StoreWatch(Lease(recorder, clock, 30.0), held=lambda: dict(held), lacking=None)
-    store.changes = 1
+    store.identity.changes = 1
     store.reading = lambda: held.update({2: work(2)}) if claimed_again else held.pop(2)
     assert not await watch.sure()
     assert (store.lost, watch.lacks) == ({1}, {"claims": 1})

@@ -9,6 +9,7 @@ from ipaddress import ip_address
 
 from forwarder.store.deliveries import DeliveryEntry, DeliveryStatus, DueDelivery, NewDelivery, TriedDelivery
 from forwarder.store.delivery_queue import Deliveries
+from forwarder.store.engine import StoreIdentity
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.tenancy.port import (
     MAX_ENDPOINTS,
@@ -111,10 +112,7 @@ class MemoryDeliveries(Deliveries):
     kept: dict[int, _Kept] = field(default_factory=dict)
     away: bool = False
     refused: str = ""
-
-    @property
-    def changes(self) -> int:
-        return 0  # it is never replaced by another
+    identity: StoreIdentity = field(default_factory=StoreIdentity)  # it is never replaced by another
 
     def of(self, endpoint_id: str) -> list[DeliveryEntry]:
         """The oldest first."""
