@@ -19,8 +19,7 @@ from forwarder.reservation.fast import json_text
 from forwarder.store.sql import DialectName, sql_function
 from forwarder.store.tables import reservations
 
-BATCH: Final = "batch"
-"""The parameter that takes the JSON text of `as_batch`."""
+BATCH: Final = "batch"  # the parameter that takes the JSON text of `as_batch`
 _TEXTS: Final = "texts"
 
 _NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")

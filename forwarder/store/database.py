@@ -37,8 +37,7 @@ class NotReadable(Exception):
 Lookup = Callable[[Mapping[str, Any]], Awaitable[Sequence[Any]]]
 """Runs its statement with these parameters. A row's columns are attributes, and can be indexed."""
 
-_LIMIT_SECONDS = 30.0
-"""Bounds every call, because the driver's time-outs (for a connection, for each statement) add up."""
+_LIMIT_SECONDS = 30.0  # for a call: the driver's time-outs (for a connection, for each statement) add up
 
 
 class Database:
@@ -77,7 +76,7 @@ class Database:
         return rows[0][0] if rows else None
 
     def lookup(self, statement: Executable) -> Lookup:
-        """Like `read`, for a frequent statement: on PostgreSQL it is compiled here, once, and run by the driver alone."""
+        """Like `read`, for a frequent statement: on PostgreSQL the driver alone runs it, compiled once, which costs far less."""
         if not isinstance(self._engine, PostgresqlEngine):
             return partial(self.read, statement)
         sessions, (text, values) = self._engine.sessions, driver_statement(statement, self._engine.dialect)

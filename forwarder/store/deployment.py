@@ -113,10 +113,8 @@ class BacklogReader(OnDatabase):
         return [EndpointWork(*tuple(row)) for row in await self._database.read(endpoints)]
 
     async def waiting(self, account_id: str) -> Waiting:
-        of_postgresql, of_sqlite = (
-            "CAST(attempts AS jsonb) -> -1 ->> 'reason'",
-            "json_extract(attempts, '$[#-1].reason')",
-        )
+        of_postgresql = "CAST(attempts AS jsonb) -> -1 ->> 'reason'"
+        of_sqlite = "json_extract(attempts, '$[#-1].reason')"
         text = of_postgresql if self._database.dialect == "postgresql" else of_sqlite
         reason: sa.ColumnElement[str] = sa.literal_column(text, sa.Text)
         pending = _of(sa.literal(account_id), PENDING)

@@ -1,8 +1,5 @@
 """Opens the store's database: PostgreSQL by asyncpg, or a SQLite file by aiosqlite, set up so that commits are durable.
 
-Frequent reads on PostgreSQL run on connections of their own (`Sessions`): SQLAlchemy compiles their statement once, and the driver,
-which costs several times less, runs it.
-
 `StoreIdentity` counts when an engine's connections lead to another database: a failover, a restore or a restart may put one behind
 the same address that lacks acknowledged transactions. A connection through a pooler may change its server without being reopened,
 so users who rely on this also ask on a pooled one (`OBSERVE`)."""

@@ -21,9 +21,7 @@ from forwarder.store.tables import metadata
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD: Final = "0012"
-"""The newest revision in `migrations/`."""
-
+HEAD: Final = "0012"  # the newest revision in `migrations/`
 _OF_TENANCY: Final[MetaData] = load("forwarder.tenancy.sql.database:metadata")
 """The tables of tenancy, which are in the same database, though no room imports the other."""
 

@@ -59,8 +59,7 @@ _DAY: Final = "CAST(timezone('UTC', {0}) AS DATE)"
 utc_day = sql_function("utc_day", sa.Date(), postgresql=_DAY, sqlite="substr({0}, 1, 10)")
 """The day of a `Moment`, in UTC."""
 
-_BYTES: Final = "length(CAST({0} AS BLOB))"
-octets = sql_function("octets", sa.Integer(), postgresql="octet_length({0})", sqlite=_BYTES)
+octets = sql_function("octets", sa.Integer(), postgresql="octet_length({0})", sqlite="length(CAST({0} AS BLOB))")
 """The length of a text in bytes. PostgreSQL does not read the text for it."""
 
 

@@ -63,8 +63,8 @@ reservations = _table(
     # because compressing each costs more than it saves.
     postgresql_with={"toast_tuple_target": 8160, "autovacuum_vacuum_scale_factor": 0.05},
 )
-"""One row per submission. `status` is a value of `Status`. `request`, `card`, `attempts`, `record`, `problem` and `cancel_problem`
-are JSON texts.
+"""One row per submission. `status` is a value of `Status`. `request`, `card`, `attempts`, `record`, `problem`, `cancel_problem`,
+`similar_to` and `doubles` are JSON texts.
 
 - `id`: increases in the order of ingestion; lists, their cursors and the other tables use it.
 - `record_id`: the record's `id` that callers see, derived from the request id.
@@ -73,14 +73,11 @@ are JSON texts.
 - `card`: the card, sealed under keys that are in `card_keys`; null once the outcome is final.
 - `due_at`: when the row is (or was) due; null once nothing is left to do, or only an operator can. `deadline_at`: until when the
   forwarder tries it. `leased_by`: the worker that holds it.
-- `pushing`: an intent to push was made durable, and its end is not known. `possibly_sent`: an earlier push may have made a
-  reservation. `evidence`: the pushes and their results (`reservation.evidence`), one JSON object a line. `target`: of pushes under
-  the current or last lease (see `Work`). `doubles`: the ids of other reservations that the PMS shows under the same reference.
-- `takeovers`: how many workers it was taken over from. `tries`: attempts since it became pending, or its cancellation could first
-  be tried; `attempts` may not hold all of them. `cancel_problem`: why a requested cancellation failed.
+- `pushing`, `target`, `takeovers`, `tries`, `similar_to`: as in `Work`. `attempts` may not hold all tries.
+- `possibly_sent`: an earlier push may have made a reservation. `evidence`: the pushes and their results (`reservation.evidence`),
+  one JSON object a line. `doubles`, `cancel_problem`: as in `Ended`.
 - `natural_key`, `transaction_key`, `keyed`: as in `NaturalKey`; `keyed` also if a keyed submission repeated it.
 - `same_key`, `stay_key`: as in `NaturalKey`; NULL in rows of releases before 0.2.
-- `similar_to`: the request ids of others for the same stay and guest, as a JSON text; NULL if there are none.
 - `conflicting_at`: when the last submission with another body under its idempotency key was accepted, which was not made.
 - `transaction_of`: no longer written. Releases before 0.2 refused a submission that reused the transaction of the named one.
 - `failure_class`: of its dead letter, if FAILED.
@@ -89,8 +86,7 @@ are JSON texts.
 _row = reservations.c
 sa.Index("reservations_request_id", _row.request_id, unique=True)
 sa.Index("reservations_record_id", _row.record_id, unique=True)
-_UNLISTED = [literal(status) for status in sorted(set(Status) - LISTED_STATUSES)]
-IS_LISTED: Final = _row.status.not_in(_UNLISTED)
+IS_LISTED: Final = _row.status.not_in([literal(status) for status in sorted(set(Status) - LISTED_STATUSES)])
 """The default filter of a list. A partial index serves only statements with exactly its condition."""
 _partial_index("reservations_listed", _row.account_id, _row.id, where=IS_LISTED)
 # One for each filter of a list, with ids last, because lists are read in the order of ids.
@@ -212,8 +208,7 @@ outbox = _table(
 `publish_attempted_at`: when it was last handed out to be published; at first, when it was recorded. `faults`: how often publishing
 failed with an unexpected exception; the last one is logged with `error_id`."""
 
-IS_SET_ASIDE: Final = sa.text("faults > 0")
-"""Events that could not be published; literally the condition of the index."""
+IS_SET_ASIDE: Final = sa.text("faults > 0")  # events that could not be published; literally the index's condition
 _partial_index("outbox_set_aside", outbox.c.id, where=IS_SET_ASIDE)
 
 rate_buckets = _table(

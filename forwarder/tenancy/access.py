@@ -253,8 +253,7 @@ async def write_uses(uses: KeyUses, store: "SqlKeyUses", clock: Clock) -> None:
 
 EXCHANGE_SECONDS: Final = 0.5
 MIN_PAUSE_SECONDS: Final = 0.05
-RATE: Final = r"([1-9][0-9]{0,8})/([1-9][0-9]{0,4})s"
-"""The format of a limit: `100/60s` is 100 calls in 60 seconds."""
+RATE: Final = r"([1-9][0-9]{0,8})/([1-9][0-9]{0,4})s"  # of a limit: `100/60s` is 100 calls in 60 seconds
 
 
 def read_limit(text: str) -> RateLimit:

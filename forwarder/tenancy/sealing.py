@@ -312,7 +312,6 @@ def open_from_topic(card: SealedCard, private_key: bytes) -> tuple[str, CardDeta
 
 
 def is_sealed_to_topic(card: SealedCard) -> bool:
-    """Whether it is still sealed to a key of the topic."""
     return card.key_id != _IN_ROW and card not in (GONE, UNBOUND)
 
 
@@ -324,7 +323,6 @@ class RowKeys(NamedTuple):
 
 
 def seal_for_row(card: CardDetails, bound_to: str) -> tuple[SealedCard, RowKeys]:
-    """The card under new keys."""
     keys, code = RowKeys(secrets.token_bytes(Aead.KEY_SIZE), None), ""
     if card.cvv is not None:
         keys = keys._replace(code=(code_key := secrets.token_bytes(Aead.KEY_SIZE)))

@@ -19,6 +19,7 @@ _now = sa.bindparam("now", type_=Moment())
 # As an expression, so that no planner scans all rows of the account instead of finding the one.
 _account_id = sa.func.coalesce(_row.account_id, literal(""))
 CANCEL_REQUESTED: Final = _row.cancel_requested_at.is_not(None)
+noted_on = sa.select(_row.request_id, _row.partition, _row.leased_by).where(in_batch(_row.request_id))
 
 
 def ingest_lock() -> sa.Select[Any]:
@@ -69,9 +70,6 @@ def park(dialect: DialectName) -> sa.Executable:
     rows = sa.select(*batch.c).where(_reservation_id(batch.c.request_id).is_(None))
     kept = insert_into(dialect, parked_cancellations).from_select([column.name for column in _parked], rows)
     return kept.on_conflict_do_nothing(index_elements=["request_id"])
-
-
-noted_on = sa.select(_row.request_id, _row.partition, _row.leased_by).where(in_batch(_row.request_id))
 
 
 @cache

@@ -159,9 +159,6 @@ async def replaced_by(execute: Execute, dialect: DialectName, request_ids: Colle
     return found
 
 
-_LOOKED_AT: Final[sa.ColumnElement[int]] = sa.literal_column("16")
-"""The maximum number of earlier submissions per key, newest first. More have the same key only if each has an Idempotency-Key."""
-
 _row = reservations.c
 _new = reservations.alias("new")
 _ABOUT: Final = (
@@ -169,6 +166,7 @@ _ABOUT: Final = (
     *columns_of(reservations, "request_id natural_key transaction_key keyed status accepted_at cancel_requested_at"),
     *columns_of(reservations, "cancel_problem same_key stay_key"),
 )
+originals = sa.select(duplicates.c.request_id, duplicates.c.duplicate_of).where(in_batch(duplicates.c.request_id))
 
 
 @cache
@@ -213,7 +211,8 @@ def _earlier(key: sa.ColumnElement[Any], alike: sa.ColumnElement[bool]) -> sa.Se
     # Rows of the same batch are in memory. The rest is literally the index's condition: only then can it be used.
     before = _row.id < sa.bindparam("first", type_=_row.id.type)
     indexed = (key.is_not(None), _row.status.in_(POSSIBLE_STATUSES))
-    return sa.select(*_ABOUT).where(alike, before, *indexed).limit(_LOOKED_AT).correlate(_new)
+    # More have the same key only if each has an Idempotency-Key.
+    return sa.select(*_ABOUT).where(alike, before, *indexed).limit(sa.literal_column("16", sa.Integer)).correlate(_new)
 
 
 @cache
@@ -252,9 +251,6 @@ def alike_of(dialect: DialectName) -> sa.CompoundSelect[Any]:
     each = [of_each(dialect, _new, earlier) for earlier in (_newest_like(), _same())]
     parts = (alike.with_only_columns(*of_failed, *alike.selected_columns) for alike in each)
     return sa.union_all(*(part.where(in_batch(_new.c.request_id)) for part in parts))
-
-
-originals = sa.select(duplicates.c.request_id, duplicates.c.duplicate_of).where(in_batch(duplicates.c.request_id))
 
 
 def original_of(request_id: sa.ColumnElement[str]) -> sa.ColumnElement[str]:

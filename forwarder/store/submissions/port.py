@@ -4,7 +4,7 @@ the exceptions that `store.database` translates drivers' errors into. No I/O."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -50,8 +50,7 @@ class Unstorable(ValueError):
 
 
 UNCHECKED: Final = "the database was restarted, or is another one, and has not been checked yet"
-UNKNOWN: Final = "{}"
-"""The target of a push whose worker recorded none: it cannot be looked up afterwards."""
+UNKNOWN: Final = "{}"  # the target of a push whose worker recorded none: it cannot be looked up afterwards
 
 
 @value(frozen=True, slots=True)
@@ -239,11 +238,6 @@ class Ended:
     cancel_by: datetime | None = None
     evidence: Evidence = NOTHING_SENT
     doubles: tuple[str, ...] = ()
-
-    @property
-    def record(self) -> Mapping[str, Any]:
-        """The record of section 2.5, as its event has it."""
-        return cast("Mapping[str, Any]", self.event.data["reservation"])
 
 
 @value(frozen=True, slots=True)

@@ -164,6 +164,7 @@ def finish_where(condition: sa.ColumnElement[bool], batch: sa.FromClause, *, fol
 
 
 finish = finish_where(HELD, outcomes()).returning(_row.id)
+forget_events = sa.delete(outbox).where(in_batch(outbox.c.id))
 
 
 @cache
@@ -205,6 +206,3 @@ def republish() -> sa.Executable:
     oldest = oldest.limit(sa.bindparam("limit", type_=sa.Integer)).with_for_update(skip_locked=True, of=outbox)
     them = sa.update(outbox).where(key_among(outbox.c.id, sa.select(oldest.cte("picked").c.id)))
     return them.values(publish_attempted_at=sa.bindparam("now", type_=Moment())).returning(*outbox.c)
-
-
-forget_events = sa.delete(outbox).where(in_batch(outbox.c.id))

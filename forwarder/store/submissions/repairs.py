@@ -90,7 +90,6 @@ _OPEN: Final = _row.due_at.is_not(None)
 _in_doubt = sa.func.coalesce(_row.status, literal("")) == IN_DOUBT
 """As an expression, so that no partial index looks as good to PostgreSQL as the key."""
 
-
 settle = finish_where(_in_doubt, outcomes()).returning(_row.id)
 """Like `finish`, for rows in doubt that are unchanged since they were read, even if a worker holds them."""
 
@@ -193,8 +192,7 @@ class StoreRecovery(OnDatabase):
         return len(later)
 
 
-_NEWEST: Final = sa.select(_row.id).order_by(_row.id.desc()).limit(200)
-"""The rows whose places on the topic are compared."""
+_NEWEST: Final = sa.select(_row.id).order_by(_row.id.desc()).limit(200)  # whose places on the topic are compared
 
 
 class NotedGap(NamedTuple):

@@ -116,7 +116,6 @@ def _unread(row: Row[Any], fault: Fault, at: datetime) -> Attempt:
 
 
 def work_of(row: Row[Any] | SimpleNamespace, leased_by: str = "") -> Work:
-    """The work in a row that is leased to `leased_by`."""
     natural = cancellation = pms_reservation = None
     if row.natural_key is not None:
         same, stay = row.same_key, row.stay_key

@@ -123,10 +123,7 @@ webhook_secrets = _table(
 """An endpoint's sealed secrets older than the previous one, and until when each of them signs."""
 
 secrets = _table(
-    "secrets",
-    _created_at(),
-    text="id! state verify_key accounts_key webhooks_key signature",
-    moment="activated_at?",
+    "secrets", _created_at(), text="id! state verify_key accounts_key webhooks_key signature", moment="activated_at?"
 )
 """The secrets that this deployment knows: their public keys in hexadecimal, which each has signed, and a `SecretState`."""
 _ACTIVE = sa.text("state = 'active'")

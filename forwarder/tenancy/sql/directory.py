@@ -109,9 +109,8 @@ class LookupCache(Generic[V]):
 
 
 ACCOUNT = tuple(database.integration_accounts.c[field.name] for field in fields(Account))
-"""The columns of an `Account`."""
+# Only pushes need these columns; the other stages' database roles may not read them.
 _FOR_PUSHES = "credential authorities client_certificate client_key settles_seconds same_pms_before".split()
-"""The columns that only pushes need; the other stages' database roles may not read them."""
 _PUSHED_ACCOUNT = select(*ACCOUNT).where(database.integration_accounts.c.id == bindparam("wanted"))
 _SERVED_ACCOUNT = _PUSHED_ACCOUNT.with_only_columns(*(each for each in ACCOUNT if each.name not in _FOR_PUSHES))
 _key, _workspace = database.api_keys.c, database.workspaces.c
@@ -178,7 +177,6 @@ class SqlDirectory:
 
 
 def limit_of(row: Row[Any]) -> RateLimit | None:
-    """The limit of a key or workspace in a row of it."""
     return None if row.limit_requests is None else RateLimit(row.limit_requests, row.limit_seconds)
 
 

@@ -20,8 +20,7 @@ from forwarder.tenancy.sql import database
 from forwarder.tenancy.sql.database import in_utc, insert_into, read, transaction, write
 
 _secret = database.secrets.c
-_PUBLIC = ("verify_key", "accounts_key", "webhooks_key", "signature")
-"""The columns of a secret's `PublicKeys`, in hexadecimal."""
+_PUBLIC = ("verify_key", "accounts_key", "webhooks_key", "signature")  # of a secret's `PublicKeys`, in hexadecimal
 
 
 class NoSecretYet(LookupError):
@@ -88,9 +87,6 @@ def _accepted(secret_id: str) -> Update:
     return update(database.secrets).where(_secret.id == secret_id, _secret.state == SecretState.ACCEPTED.value)
 
 
-_BATCH: Final = 200
-
-
 class _Kept(NamedTuple):
     """A column of sealed texts. `bound_to` makes the binding from the values of `of`. `webhooks`: the webhooks key is used."""
 
@@ -107,6 +103,7 @@ def _bound(account_id: str, base_url: str, options: Mapping[str, Any]) -> str:
 
 _account, _grant, _hook = database.integration_accounts.c, database.grants.c, database.webhook_endpoints.c
 _earlier, _hook_secret = database.webhook_secrets.c, sealing.of_webhook_secret
+_BATCH: Final = 200  # texts that are resealed in one transaction
 
 _KEPT: Final = (
     _Kept("credentials", _account.credential, (_account.id, _account.base_url, _account.options), _bound),

@@ -90,7 +90,7 @@ async def stored(engine: AsyncEngine, number: int = 1) -> StoredSubmission:
 def cancelled(work: Work) -> Any:
     """`work`, cancelled by the PMS."""
     done = final(work, status=Status.CANCELLED, at=LATER)
-    record = {**done.record, "cancelledAt": "2027-01-01T00:05:00.000Z"}
+    record = {**done.event.data["reservation"], "cancelledAt": "2027-01-01T00:05:00.000Z"}
     event = replace(done.event, data={**done.event.data, "reservation": record})
     return replace(done, event=event, problem=None, cancelled_at=LATER, pms_reservation_id="pms-1")
 
@@ -109,7 +109,7 @@ async def test_what_is_confirmed_is_due_at_once_with_all_that_its_cancellation_t
     (work,) = await claimed(recorder)
     assert (work.id, work.status, work.cancellation, work.tries) == (made.id, Status.CONFIRMED, ASKED, 0)
     assert work.submission.trace == submission(1).trace
-    assert work.pms_reservation == PmsReservation("pms-1", final(made).record)
+    assert work.pms_reservation == PmsReservation("pms-1", final(made).event.data["reservation"])
     assert (work.deadline_at, work.revision, work.submission.card) == (CANCEL_BY, 1, None)
     now = await stored(engine)
     assert now.cancellation is not None

@@ -58,8 +58,8 @@ async def test_an_outcome_is_recorded_with_its_event(
     assert (kept["pms_reservation_id"], kept["problem"], kept["revision"]) == ("pms-1", None, 1)
     stored = await Reader(engine).reservation("acc", works[0].record_id)
     assert stored is not None
-    assert from_json(stored.record) == outcome.record
-    assert list(from_json(stored.record)) == list(outcome.record)
+    assert from_json(stored.record) == outcome.event.data["reservation"]
+    assert list(from_json(stored.record)) == list(outcome.event.data["reservation"])
     assert (stored.status, stored.attempts, stored.updated_at) == (
         Status.CONFIRMED,
         (attempt(),),

@@ -206,4 +206,7 @@ def test_a_breakdown_that_is_cut_still_adds_up() -> None:
 def test_an_ordinary_record_is_as_it_was() -> None:
     record = {"notes": "Late", "finances": {"totalPaid": 5}, "source": "WEB"}
     ended = recorded(replace(work()), Confirmed("1", record))
-    assert {name: ended.record[name] for name in ("notes", "source")} == {"notes": "Late", "source": "WEB"}
+    assert {name: ended.event.data["reservation"][name] for name in ("notes", "source")} == {
+        "notes": "Late",
+        "source": "WEB",
+    }

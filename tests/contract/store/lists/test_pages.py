@@ -96,7 +96,7 @@ async def test_a_page_of_all_statuses_shows_each_as_it_is(recorder: Recorder, re
     page = await reader.page("acc", cursor=1, limit=10, filters=EVERY_STATUS)
     records = [from_json(record) for record in page.records]
     assert [record["status"] for record in records] == ["CONFIRMED", "REJECTED", "PENDING"]
-    assert records[:2] == [outcome.record for outcome in outcomes]
+    assert records[:2] == [outcome.event.data["reservation"] for outcome in outcomes]
 
 
 async def test_unless_asked_for_what_ended_without_a_reservation_is_not_listed(

@@ -43,9 +43,8 @@ def test_confirmed_is_final_with_record_and_event() -> None:
     final = decided(pushed(ROW, MADE))
     assert isinstance(final, Ended)
     assert (final.status, final.pms_reservation_id, final.look_at) == (Status.CONFIRMED, "pms-1", None)
-    assert final.record["paymentUrl"] == "https://pay.test/1"
+    assert final.event.data["reservation"]["paymentUrl"] == "https://pay.test/1"
     assert final.event.event_id == f"{ROW.submission.request_id}.1"
-    assert final.event.data["reservation"] == final.record
 
 
 def test_rejected_is_final_and_says_why() -> None:

@@ -134,7 +134,10 @@ def test_what_was_surely_not_made_is_cancelled_with_record_and_event(status: Sta
     final = decided(ended(row, GONE))
     assert isinstance(final, Ended)
     assert (final.status, final.cancelled_at, final.pms_reservation_id) == (Status.CANCELLED, MOMENT, None)
-    said = {name: final.record[name] for name in ("status", "cancelledAt", "updatedAt", "pmsReservationId")}
+    said = {
+        name: final.event.data["reservation"][name]
+        for name in ("status", "cancelledAt", "updatedAt", "pmsReservationId")
+    }
     moment = "2027-01-01T01:00:00.000Z"
     assert said == {"status": "CANCELLED", "cancelledAt": moment, "updatedAt": moment, "pmsReservationId": None}
     assert (final.event.type, final.event.revision) == ("reservation.cancelled.v1", 4)
@@ -217,13 +220,13 @@ def test_a_cancelled_reservation_keeps_the_rest_of_its_record() -> None:
     assert isinstance(final, Ended)
     assert row.pms_reservation is not None
     moment = "2027-01-01T01:00:00.000Z"
-    assert final.record == {
+    assert final.event.data["reservation"] == {
         **row.pms_reservation.record,
         "status": "CANCELLED",
         "cancelledAt": moment,
         "updatedAt": moment,
     }
-    assert list(final.record) == list(row.pms_reservation.record)
+    assert list(final.event.data["reservation"]) == list(row.pms_reservation.record)
     assert (final.status, final.cancelled_at, final.pms_reservation_id) == (Status.CANCELLED, MOMENT, "pms-1")
     assert (final.event.type, final.event.event_id) == ("reservation.cancelled.v1", f"{row.submission.request_id}.2")
     assert final.event.data["cancellation"]["status"] == CancellationStatus.DONE
@@ -234,7 +237,11 @@ def test_one_that_is_refused_stays_confirmed_and_says_why() -> None:
     final = decided(ended(row, NO))
     assert isinstance(final, Ended)
     assert row.pms_reservation is not None
-    assert (final.status, final.record, final.problem) == (Status.CONFIRMED, row.pms_reservation.record, None)
+    assert (final.status, final.event.data["reservation"], final.problem) == (
+        Status.CONFIRMED,
+        row.pms_reservation.record,
+        None,
+    )
     assert (final.pms_reservation_id, final.cancelled_at) == ("pms-1", None)
     assert final.cancel_problem == NO.problem.as_json()
     assert (final.event.type, final.event.revision) == ("reservation.cancellation_refused.v1", 2)
