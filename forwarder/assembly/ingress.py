@@ -12,9 +12,8 @@ from forwarder.http.health import Health
 from forwarder.http.messages import Routes
 from forwarder.ingress.message import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
-from forwarder.process.containment import Where
 from forwarder.process.loading import load
-from forwarder.process.loops import forever
+from forwarder.process.loops import Where, forever
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import Reader

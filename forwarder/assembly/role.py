@@ -19,9 +19,8 @@ from forwarder.http.server import HttpApp, serve
 from forwarder.observability.metrics import tell_build
 from forwarder.observability.tracing import Tracer
 from forwarder.process.certificates import ends_soon, pem_of
-from forwarder.process.containment import Where
 from forwarder.process.loading import load
-from forwarder.process.loops import cancel_all, forever
+from forwarder.process.loops import Where, cancel_all, forever
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.settings import Settings
 from forwarder.settings.backend import certificates_of

@@ -2,10 +2,10 @@
 
 from errno import ENOSPC
 
+from forwarder.assembly.backend import AlreadyRunning, NotPrivate
 from forwarder.operate.output import Failed, WrongUsage
 from forwarder.operate.tenants.accounts import NotEncrypted
 from forwarder.pms.port import BadOptions
-from forwarder.process.data_dir import AlreadyRunning, NotPrivate
 from forwarder.settings import BadSettings
 from forwarder.store.database import NotReadable
 from forwarder.store.engine import UnusableDatabase

@@ -113,7 +113,7 @@ def run() -> None:
         code: int | None = load("forwarder.cli.failures:exit_code")(error)
         if code is None:
             raise
-        printable = load("forwarder.process.printable:printable")
+        printable = load("forwarder.observability.logging:printable")
         text: str = load("forwarder.cli.failures:message")(error)
         sys.stderr.write(f"forwarder: {printable(text)}\n")
         try:

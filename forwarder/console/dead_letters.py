@@ -22,7 +22,7 @@ from forwarder.operate.submissions.dead_letters import (
     letters_of,
     plan_replay,
 )
-from forwarder.process.containment import Where, contained
+from forwarder.process.loops import Where, contained
 from forwarder.store.deployment import BacklogReader
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import NotKnown

@@ -15,8 +15,8 @@ from markupsafe import Markup
 from starlette.requests import Request
 
 from forwarder.http.messages import NO_STORE, Header, Response, problem_response
+from forwarder.observability.logging import printable
 from forwarder.process.clock import SystemClock, iso
-from forwarder.process.printable import printable
 from forwarder.reservation import problems as catalogue
 from forwarder.reservation.parsing import moment
 

@@ -17,8 +17,8 @@ from forwarder.notifier.webhooks import Webhooks
 from forwarder.operate.deployment.status import StatusReader
 from forwarder.process.addresses import is_local
 from forwarder.process.clock import Clock
-from forwarder.process.containment import FAULTS, Where, contained
 from forwarder.process.loading import load
+from forwarder.process.loops import FAULTS, Where, contained
 from forwarder.process.supervision import Stop
 from forwarder.settings import BadSettings, Settings
 from forwarder.store.submissions.port import StoreUnavailable

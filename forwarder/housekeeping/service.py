@@ -20,8 +20,7 @@ from forwarder.observability.metrics import SnapshotGauge, Values
 from forwarder.oversight.audit import OUTAGES
 from forwarder.oversight.backlog import AccountBacklog, AccountState, Backlog, Group, read_backlog, read_lag
 from forwarder.process.clock import Clock
-from forwarder.process.containment import FAULTS, Where, contained
-from forwarder.process.loops import cancel_all, forever
+from forwarder.process.loops import FAULTS, Where, cancel_all, contained, forever
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
 from forwarder.store.submissions.port import StoreUnavailable

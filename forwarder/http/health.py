@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from forwarder.http.messages import NO_STORE, Response, Routes, problem_response
 from forwarder.observability.metrics import FAILING_CHECKS, registry
-from forwarder.process.containment import LOOPS
+from forwarder.process.loops import LOOPS
 from forwarder.process.supervision import Stop
 from forwarder.reservation import problems as catalogue
 

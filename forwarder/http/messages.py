@@ -4,9 +4,7 @@ responses that clients are reading.
 
 `Shares` divides each bound: among workspaces once the caller is authenticated, before that among client addresses. A request over
 its share is refused with `overloaded`, so memory stays bounded and one caller's requests are never refused because of another's.
-Health routes take no place. `connections` bounds connections, `connection_limits` heads and idle time.
-
-Uses only types of the web framework, and of the reservation vocabulary only `Problem`."""
+Health routes take no place. `connections` bounds connections, `connection_limits` heads and idle time."""
 
 import asyncio
 import functools

@@ -15,15 +15,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.messages import (
-    NO_STORE,
-    Response,
-    Routes,
-    client_address,
-    header_map,
-    place_of,
-    problem_response,
-)
+from forwarder.http.messages import NO_STORE, Response, Routes, client_address, header_map, place_of, problem_response
 from forwarder.http.parameters import FIRST, LARGEST_ID, PAGE_PARAMETERS, positive, refuse_unknown, write_list
 from forwarder.notifier import api_requests
 from forwarder.notifier.api_requests import PageQuery

@@ -22,8 +22,7 @@ from pydantic_core import from_json, to_json
 from forwarder.observability import metrics
 from forwarder.observability.tracing import trace_headers, trace_id_of
 from forwarder.process.clock import Clock, iso
-from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
-from forwarder.process.loops import Batcher
+from forwarder.process.loops import FAULTS, Batcher, Blame, Fault, Where, contained
 from forwarder.reservation.outcome import INTERNAL_ERROR
 from forwarder.store.deliveries import DeliveryAttempt, DeliveryStatus, DueDelivery, TriedDelivery
 from forwarder.store.submissions.port import StoreUnavailable
@@ -57,10 +56,6 @@ class NotifierSettings:
     """The maximum pause for a `Retry-After`. The delivery that got this response waits for the full time."""
     record_batch: int = 250
     grace_seconds: float = 20.0
-
-    @property
-    def claim_seconds(self) -> float:
-        return 2 * self.post_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ import structlog
 from forwarder.notifier.posting import Decision, Event, NotifierParts, NotifierSettings, Poster, decode_event
 from forwarder.observability import metrics
 from forwarder.oversight.audit import OUTAGES
+from forwarder.process import loops
 from forwarder.process.clock import Clock
-from forwarder.process.containment import FAULTS, Blame, Fault, Where, as_fault, by_halves, contained
-from forwarder.process.loops import Outage, cancel_all, detached, forever, keep_trying
+from forwarder.process.loops import FAULTS, Blame, Fault, Outage, Where, cancel_all, contained, forever
 from forwarder.store.deliveries import NewDelivery
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
@@ -113,7 +113,7 @@ class EndpointDispatcher:
                 return
             if failing:
                 self._failing.add(endpoint_id)
-            task = self._running[endpoint_id] = detached(self.run(endpoint_id))
+            task = self._running[endpoint_id] = loops.detached(self.run(endpoint_id))
             task.add_done_callback(partial(self._end, endpoint_id))
 
     def _end(self, endpoint_id: str, ended: asyncio.Future[None]) -> None:
@@ -156,7 +156,7 @@ class EndpointDispatcher:
             return False
         opened, now = self._poster.opened(endpoint), self._parts.clock.now()
         count = 1 if endpoint_id in self.backoff.failing else settings.in_flight
-        until = now + timedelta(seconds=settings.claim_seconds)
+        until = now + timedelta(seconds=2 * settings.post_seconds)
         if not (claimed := await queue.claim(endpoint_id, now=now, until=until, limit=count)):
             return False
         failing = self.backoff.failing_seconds(endpoint_id)
@@ -191,7 +191,7 @@ class Notifier:
         """Of the loop whose step does not return while it works."""
         self.dispatcher = EndpointDispatcher(parts, Poster(parts, jitter=jitter))
         where, blame = Where.WEBHOOK_INTAKE, Blame(Where.WEBHOOK_INTAKE, parts.clock.sleep)
-        self._by_halves = partial(by_halves, where=where, set_aside=_skip, outages=OUTAGES, blame=blame)
+        self._by_halves = partial(loops.by_halves, where=where, set_aside=_skip, outages=OUTAGES, blame=blame)
         self._changes = parts.queue.identity.changes
 
     def consuming(self) -> bool:
@@ -206,12 +206,12 @@ class Notifier:
         run = partial(forever, clock=self._parts.clock, outages=OUTAGES)
         events = run(self._consume, name=Where.WEBHOOK_EVENTS, outage=self._outage)
         named = {Where.WEBHOOK_EVENTS: events, Where.WEBHOOK_SWEEP: run(self._sweep, name=Where.WEBHOOK_SWEEP)}
-        loops = [asyncio.create_task(loop, name=name) for name, loop in named.items()]
+        running = [asyncio.create_task(loop, name=name) for name, loop in named.items()]
         try:
             await stop.wait()
         finally:
             self.dispatcher.stopping = True
-            await cancel_all(loops)
+            await cancel_all(running)
             cancelled = await self.dispatcher.finish(self._parts.settings.grace_seconds)
             _log.info("notifier.stopped", cancelled=cancelled)
 
@@ -280,7 +280,7 @@ class Notifier:
         return wanted
 
     async def _through_outages(self, step: Callable[[], Awaitable[T]]) -> T:
-        return await keep_trying(
+        return await loops.keep_trying(
             step, name=Where.WEBHOOK_INTAKE, clock=self._parts.clock, outages=(StoreUnavailable, TenancyUnavailable)
         )
 
@@ -293,7 +293,7 @@ def _decoded(messages: Sequence[ConsumedMessage]) -> Iterable[_Received]:
         except Undecodable as error:
             _log_unreadable(message, str(error))
         except FAULTS as error:
-            as_fault(error)
+            loops.as_fault(error)
             yield message, None
 
 

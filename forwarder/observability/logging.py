@@ -1,11 +1,13 @@
 """Logging: structlog, one event per line on standard error, JSON or human-readable. Never logs guest or card data; masks anything
-that looks like a card number in the text of an error. Events are named `noun.verbed`; each message ends with one wide event."""
+that looks like a card number in the text of an error. Events are named `noun.verbed`; each message ends with one wide event. Also
+`printable`, which makes untrusted text safe for what operators read: lines, tables, pages."""
 
 import asyncio
 import atexit
 import contextlib
 import logging
 import os
+import re
 import select
 import sys
 import threading
@@ -21,13 +23,14 @@ import structlog
 from pydantic_core import to_json
 
 from forwarder.observability.metrics import LOG_LINES_DROPPED
-from forwarder.process.printable import OBEYED, printable
 from forwarder.reservation.checks.card_numbers import mask_all
 
 LogFormat = Literal["auto", "json", "pretty"]
 Event = structlog.typing.EventDict
 MAX_WAITING_CHARACTERS: Final = 4 * 1024 * 1024  # for the reader; further lines are dropped and counted
 FLUSH_SECONDS: Final = 2.0
+OBEYED: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters except tab and line feed, characters that change the text direction or end lines, and lone surrogates."""
 _GATHER_SECONDS: Final = 0.01
 """How long lines wait for others, to be written together. Waking a thread costs more than writing a line."""
 _log = structlog.get_logger(__name__)
@@ -167,6 +170,11 @@ def json_line(event: Event) -> str:
 
 def _without_cards(_logger: object, _level: str, event: Event) -> Event:
     return cast("Event", mask_all(event))
+
+
+def printable(text: str) -> str:
+    """`text` with characters that a terminal or a browser would interpret escaped as their code points."""
+    return OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def _printable(_logger: object, _level: str, event: Event) -> Event:

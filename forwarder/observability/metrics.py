@@ -91,7 +91,7 @@ CONTAINED_FAULTS = Counter(
     "Unexpected exceptions, contained: the log has the traceback as fault.contained.",
     ["where"],
 )
-"""`where`: the loop that failed, or the kind of unit that was set aside (`Where` in `forwarder/process/containment.py`)."""
+"""`where`: the loop that failed, or the kind of unit that was set aside (`Where` in `forwarder/process/loops.py`)."""
 SUBMISSIONS = Counter("forwarder_submissions_total", "Submissions answered by the ingress.", ["operation", "answer"])
 """`operation`: those that create, cancel, and bulk for items of a bulk that are neither. `answer`: accepted, dry_run, or the
 problem's code. Each item of a bulk counts; a bulk refused as a whole counts once."""

@@ -19,8 +19,8 @@ from rich.table import Column
 from rich.table import Table as RichTable
 from typer import Option
 
+from forwarder.observability.logging import OBEYED, printable
 from forwarder.process.clock import iso
-from forwarder.process.printable import OBEYED, printable
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of a table.")]
 

@@ -22,10 +22,10 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from typer import Option
 
 from forwarder.notifier.posting import Event, body_of, decode_event
+from forwarder.observability.logging import printable
 from forwarder.operate.command import commands, moment, open_results, stop_on_signal, unless_stopped
 from forwarder.operate.output import Failed, WrongUsage, json_line, note, say, show_lines, while_read
 from forwarder.process.clock import Clock, SystemClock, iso
-from forwarder.process.printable import printable
 from forwarder.reservation.outcome import CancellationStatus, Status
 from forwarder.reservation.record import EVENT_TYPES, RESULT_TYPES, ResultEvent
 from forwarder.tenancy.port import is_test_token

@@ -23,7 +23,7 @@ from forwarder.pms.http.outcomes import is_yes, read_again, read_words
 from forwarder.pms.port import SEARCH_UNPROVEN, SYSTEM_TLS, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry, check_options, limits_of, registered
 from forwarder.pms.responses import clean
-from forwarder.process.containment import FAULTS, Where, contained
+from forwarder.process.loops import FAULTS, Where, contained
 from forwarder.reservation.booking import AS_IT_IS
 from forwarder.reservation.outcome import AnyOutcome, describe
 from forwarder.reservation.parsing import number

@@ -54,10 +54,8 @@ _MEDIA_TYPE: Final = b"application/vnd.api+json; charset=utf-8"
 def booking_sync_routes(world: World) -> list[BaseRoute]:
     tokens = _TokenServer(world.clock)
     pms = _BookingSync(world)
-    guard, open_guard = (
-        SimulatorGuard(world, pms.failing),
-        SimulatorGuard(world, pms.failing, lambda _: "none is needed"),
-    )
+    guard = SimulatorGuard(world, pms.failing)
+    open_guard = SimulatorGuard(world, pms.failing, lambda _: "none is needed")
 
     def let_in(handler: Handler, *, books: bool = False) -> Handler:
         async def checked(request: Request) -> ASGIApp:
@@ -232,10 +230,8 @@ class _BookingSync:
         except ValueError:
             return self.failing(400)
         payment_id = order.get("tentative_payment_id") or 0
-        card = (
-            "card_number cardholder_name expires_at_month expires_at_year security_code address1 zip city country_code"
-        )
-        needed = ("tentative_payment_id", *card.split(), *_GATEWAY)
+        card = "card_number cardholder_name expires_at_month expires_at_year security_code".split()
+        needed = ("tentative_payment_id", *card, *"address1 zip city country_code".split(), *_GATEWAY)
         errors = {name: [_BLANK] for name in needed if not order.get(name)}
         if not errors and payment_id not in self._payments:
             errors = {"tentative_payment_id": ["is invalid"]}

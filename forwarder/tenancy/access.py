@@ -30,8 +30,7 @@ from forwarder.http.messages import Response, retry_after
 from forwarder.observability.metrics import BAD_TOKENS
 from forwarder.process.addresses import client_of, read_address
 from forwarder.process.clock import Clock, iso
-from forwarder.process.containment import Where
-from forwarder.process.loops import first_of, forever
+from forwarder.process.loops import Where, first_of, forever
 from forwarder.process.shares import ROUNDING, TokenBucket
 from forwarder.reservation import problems as catalogue
 from forwarder.reservation.problems import Problem

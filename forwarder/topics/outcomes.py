@@ -15,8 +15,7 @@ from pydantic_core import to_json
 
 from forwarder.observability.metrics import UNREADABLE_RESULTS, WAITING
 from forwarder.process.clock import Clock
-from forwarder.process.containment import FAULTS, Where, contained
-from forwarder.process.loops import Outage, first_of, forever
+from forwarder.process.loops import FAULTS, Outage, Where, contained, first_of, forever
 from forwarder.process.shares import Shares
 from forwarder.reservation.outcome import Status
 from forwarder.topics import codec

@@ -73,26 +73,21 @@ def require_headers(headers: Mapping[str, str]) -> None:
     """Raises `BadHeaders` unless all of them may be sent."""
     spellings, faults = Counter(name.lower() for name in headers), []
     for number, (name, value) in enumerate(headers.items(), start=1):
-        at = pointer_to("headers", name)
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", name) or find(name):
-            fault = FieldFault(
-                at, "invalid_value", "is not a header name: letters, digits and hyphens, such as X-Api-Key"
-            )
+            wrong = "invalid_value", "is not a header name: letters, digits and hyphens, such as X-Api-Key"
         elif name.lower() in _RESERVED or name.lower().startswith(("content-", "proxy-", "webhook-")):
-            fault = FieldFault(at, "reserved", "is reserved: the forwarder or its connection sets it")
+            wrong = "reserved", "is reserved: the forwarder or its connection sets it"
         elif len(value) > 2_000:  # noqa: PLR2004
-            fault = FieldFault(at, "too_long", "must have a value of at most 2,000 characters")
+            wrong = "too_long", "must have a value of at most 2,000 characters"
         elif not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value):
-            fault = FieldFault(
-                at, "invalid_value", "must have a value of printable ASCII characters, without spaces at its ends"
-            )
+            wrong = "invalid_value", "must have a value of printable ASCII characters, without spaces at its ends"
         elif spellings[name.lower()] > 1:
-            fault = FieldFault(at, "invalid_value", "is given twice")
+            wrong = "invalid_value", "is given twice"
         elif number > MAX_HEADERS:
-            fault = FieldFault(at, "invalid_value", f"is one too many: at most {MAX_HEADERS} headers")
+            wrong = "invalid_value", f"is one too many: at most {MAX_HEADERS} headers"
         else:
             continue
-        faults.append(fault)
+        faults.append(FieldFault(pointer_to("headers", name), *wrong))
     if faults:
         raise BadHeaders(faults)
 

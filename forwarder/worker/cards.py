@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.process.containment import FAULTS, Where, contained
-from forwarder.process.loops import Batcher
+from forwarder.process.loops import FAULTS, Batcher, Where, contained
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import Arrival, CardKey, KeptCard, StoreUnavailable

@@ -21,8 +21,7 @@ import structlog
 
 from forwarder.observability import metrics
 from forwarder.process.clock import Clock, iso
-from forwarder.process.containment import FAULTS, Blame, Fault, Where, as_fault, by_halves
-from forwarder.process.loops import CROWD, keep_trying
+from forwarder.process.loops import CROWD, FAULTS, Blame, Fault, Where, as_fault, by_halves, keep_trying
 from forwarder.reservation.outcome import FAILURE_CLASS, OTHER, CancellationRequest
 from forwarder.reservation.submission import CONFLICTING_BODY, Submission
 from forwarder.store.submissions.port import (

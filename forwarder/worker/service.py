@@ -13,8 +13,8 @@ from typing import Final
 
 import structlog
 
-from forwarder.process.containment import FAULTS, Pauses, Where, contained
-from forwarder.process.loops import Batcher, Outage, cancel_all, first_of, forever, keep_trying
+from forwarder.process import loops
+from forwarder.process.loops import FAULTS, Batcher, Outage, Where, cancel_all, contained, forever
 from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.port import StoreUnavailable, ThrottleState, Work
 from forwarder.tenancy.port import Account, TenancyUnavailable
@@ -113,14 +113,14 @@ class Worker:
             self._begin()
 
     async def _work(self, stop: asyncio.Event) -> None:
-        clock, loops = self._parts.clock, list[asyncio.Task[None]]()
+        clock, running = self._parts.clock, list[asyncio.Task[None]]()
 
         async def take_lease() -> None:
             await self.lease.renew()
             # Once more: a recovery that began meanwhile has seen the lease, or this check sees it.
             self.in_step = not await self._parts.recorder.lacking(now=clock.now())
 
-        await keep_trying(take_lease, name=Where.LEASE, clock=clock, outages=_OUTAGES, contain=True)
+        await loops.keep_trying(take_lease, name=Where.LEASE, clock=clock, outages=_OUTAGES, contain=True)
         if not self.in_step:
             await self._end_lease()
             return
@@ -141,13 +141,13 @@ class Worker:
         for name, step in steps.items():
             outage = self._intake_outage if name is Where.INTAKE else None
             loop = forever(step, name=name, clock=clock, outages=_OUTAGES, outage=outage)
-            loops.append(asyncio.create_task(loop, name=name))
+            running.append(asyncio.create_task(loop, name=name))
         try:
-            await first_of(stop.wait(), self._store_watch.behind.wait())
+            await loops.first_of(stop.wait(), self._store_watch.behind.wait())
             self.behind = self._store_watch.behind.is_set()
             self.in_step = not self.behind
         finally:
-            await cancel_all(loops)
+            await cancel_all(running)
             await self._wind_down()
 
     async def _store_in_step(self, stop: asyncio.Event) -> bool:
@@ -174,7 +174,7 @@ class Worker:
                     seconds = outage.failed(error)
                 except FAULTS as error:  # contained: nothing is pushed until the check goes through
                     seconds = outage.faulted(error)
-                await first_of(self._parts.clock.sleep(seconds), stop.wait())
+                await loops.first_of(self._parts.clock.sleep(seconds), stop.wait())
             return False
         finally:
             outage.forget_faults()
@@ -280,7 +280,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         monotonic = self.parts.clock.monotonic
-        self._watch, self._pauses = LeaseWatch(self.parts.clock), Pauses[str](monotonic)
+        self._watch, self._pauses = LeaseWatch(self.parts.clock), loops.Pauses[str](monotonic)
         self._looked_for_strays = monotonic()
 
     @property

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from dotenv import dotenv_values
 from typer import Option
 
-from forwarder.assembly.backend import Backend
+from forwarder.assembly.backend import Backend, alone_in
 from forwarder.assembly.housekeeping import housekeeping
 from forwarder.assembly.ingress import open_ingress
 from forwarder.assembly.notifier import open_notifier, open_webhook_api
@@ -28,7 +28,6 @@ from forwarder.http.contract import contract_routes
 from forwarder.http.server import HttpApp, serve
 from forwarder.operate.output import say
 from forwarder.process.addresses import is_local
-from forwarder.process.data_dir import alone_in
 from forwarder.process.supervision import Stop, bind, own_url, run_until_signalled, side_by_side
 from forwarder.settings import Embedded, Settings, settings_and_logging
 from forwarder.simulator.app import simulator_below

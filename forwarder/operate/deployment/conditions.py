@@ -14,9 +14,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from forwarder.observability.logging import printable
 from forwarder.operate.deployment.throughput import pms_states
 from forwarder.oversight.backlog import AccountState
-from forwarder.process.printable import printable
 from forwarder.reservation.outcome import FORGED, INTERNAL_ERROR, UNDECODABLE
 from forwarder.tenancy.sealing import SecretState
 

@@ -26,8 +26,7 @@ from forwarder.pms.accounts import target_of
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import registered
 from forwarder.process.clock import Clock, iso
-from forwarder.process.containment import Blame, Fault, Where, by_halves
-from forwarder.process.loops import cancel_all
+from forwarder.process.loops import Blame, Fault, Where, by_halves, cancel_all
 from forwarder.reservation.evidence import NOTHING_SENT, read_target
 from forwarder.reservation.outcome import CancellationRequest, Confirmed, InDoubt, Status
 from forwarder.reservation.parsing import moment

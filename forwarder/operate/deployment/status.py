@@ -17,6 +17,7 @@ from rich.text import Text
 from typer import Exit, Option
 
 from forwarder.assembly.backend import database_of, open_log
+from forwarder.observability.logging import printable
 from forwarder.operate.command import require_data, stop_on_signal
 from forwarder.operate.deployment.conditions import LATE, findings_of, some, until
 from forwarder.operate.output import AsJson, console, picked, plain, show_json, show_lines
@@ -25,7 +26,6 @@ from forwarder.oversight.backlog import AccountBacklog, Backlog, Group, GroupLag
 from forwarder.oversight.losses import TopicCheck, TopicLost
 from forwarder.process.clock import Clock, SystemClock, iso
 from forwarder.process.loops import first_of
-from forwarder.process.printable import printable
 from forwarder.settings import Settings, settings_and_logging
 from forwarder.store.database import NotPermitted
 from forwarder.store.deployment import AuditTrail, BacklogReader, ProcessRegister, RunningProcess

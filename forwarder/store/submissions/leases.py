@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
-from forwarder.process.containment import FAULTS, Blame, Fault, Where, contained
+from forwarder.process.loops import FAULTS, Blame, Fault, Where, contained
 from forwarder.reservation.evidence import WORKER_LOST
 from forwarder.store.batches import BATCH, as_batch, batch_of, in_batch, key_among, key_batch, same_key
 from forwarder.store.sql import ZERO, Moment, columns_of, distinct, insert_into, literal, locked

@@ -8,7 +8,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from pydantic_core import from_json
 
-from forwarder.process.containment import FAULTS, Where, contained
+from forwarder.process.loops import FAULTS, Where, contained
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent
 from forwarder.store.batches import BATCH, Execute, as_batch, batch_of, in_batch, key_among, key_batch, same_key

@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Row
 
 from forwarder.process.clock import iso
-from forwarder.process.containment import Fault
+from forwarder.process.loops import Fault
 from forwarder.reservation.evidence import NOTHING_SENT, UNKNOWN_TARGET, Came, Evidence, Push, read_evidence
 from forwarder.reservation.outcome import INTERNAL_ERROR, Status
 from forwarder.reservation.request import SealedCard

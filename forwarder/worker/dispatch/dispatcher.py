@@ -18,8 +18,7 @@ from typing import Final
 
 from forwarder.observability import metrics
 from forwarder.process.clock import Clock
-from forwarder.process.containment import FAULTS, Where, contained
-from forwarder.process.loops import cancel_all
+from forwarder.process.loops import FAULTS, Where, cancel_all, contained
 from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.port import UNKNOWN, Work
 from forwarder.tenancy.port import Account

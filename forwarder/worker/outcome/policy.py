@@ -27,7 +27,7 @@ from typing import Final, assert_never
 
 from forwarder.pms.port import REFUSED_IN_WORDS
 from forwarder.process.clock import iso
-from forwarder.process.containment import Fault
+from forwarder.process.loops import Fault
 from forwarder.reservation import problems as catalogue
 from forwarder.reservation.evidence import Came, LookUp, Park, SendAgain, read_target
 from forwarder.reservation.outcome import (

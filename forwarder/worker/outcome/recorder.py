@@ -21,8 +21,7 @@ from forwarder.observability import metrics
 from forwarder.observability.logging import tells_usual
 from forwarder.observability.tracing import trace_id_of
 from forwarder.process.clock import iso
-from forwarder.process.containment import FAULTS, Blame, Fault, Where, by_halves, contained, pause_after
-from forwarder.process.loops import Batcher, keep_trying
+from forwarder.process.loops import FAULTS, Batcher, Blame, Fault, Where, by_halves, contained, keep_trying, pause_after
 from forwarder.reservation.outcome import (
     EXPIRED_REASONS,
     FAILURE_CLASS,

@@ -25,7 +25,7 @@ from forwarder.observability.tracing import trace_id_of
 from forwarder.pms.accounts import connection_of, same_before, target_of, traits_of
 from forwarder.pms.port import BadOptions, Capabilities, Pace, Pms, UnknownKind
 from forwarder.process.clock import iso
-from forwarder.process.containment import FAULTS, Blame, Where, as_fault, contained
+from forwarder.process.loops import FAULTS, Blame, Where, as_fault, contained
 from forwarder.reservation.booking import Booking, apply_rules, booking_without_card
 from forwarder.reservation.evidence import ANOTHER_PMS, Facts, LookUp, SendAgain, Target
 from forwarder.reservation.outcome import Cancelled, Deferred, InDoubt, Outcome, Rejected, Status, not_supported

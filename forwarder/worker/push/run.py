@@ -19,7 +19,7 @@ from prometheus_client import Counter, Histogram
 from forwarder.observability import metrics
 from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, LOOKS_ALIKE, NOT_ABOUT_THE_PMS, Pms
 from forwarder.process.clock import Clock, iso
-from forwarder.process.containment import FAULTS, Where, contained
+from forwarder.process.loops import FAULTS, Where, contained
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.evidence import (
     NOTHING_SENT,

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from forwarder.assembly.backend import secret_in
 from forwarder.cli.program import run
-from forwarder.process.data_dir import secret_in
 from forwarder.reservation.checks.fields import CHECKS
 from forwarder.reservation.evidence import ANOTHER_PMS
 from forwarder.store.engine import open_engine

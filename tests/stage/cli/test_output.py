@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from forwarder.observability.logging import printable
 from forwarder.operate.deployment.audit import details_of
 from forwarder.operate.output import Table, fields_of, json_line, show
-from forwarder.process.printable import printable
 from forwarder.store.audit import AuditEntry
 from tests.support.worker.works import NOW
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from forwarder.assembly.backend import secret_in
 from forwarder.cli.program import run
-from forwarder.process.data_dir import secret_in
 from forwarder.tenancy.sealing import Secret
 
 NEW = "the-secret-that-follows-the-first-one"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from forwarder.assembly.backend import secret_in
 from forwarder.cli.program import run
-from forwarder.process.data_dir import secret_in
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Endpoint
 from forwarder.tenancy.sealing import of_webhook_secret

@@ -9,7 +9,7 @@ import pytest
 from forwarder.http import health
 from forwarder.http.health import Check, Health, health_routes
 from forwarder.http.server import HttpApp
-from forwarder.process.containment import LOOPS, Where
+from forwarder.process.loops import LOOPS, Where
 from tests.support.cases import for_each
 from tests.support.memory.clock import ManualClock, settle
 

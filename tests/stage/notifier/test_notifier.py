@@ -416,7 +416,7 @@ async def test_what_could_not_be_recorded_is_posted_again(hooks: Hooks) -> None:
     hooks.sender.hanging[url("slow")].set()
     await settle()
     hooks.queue.away = False
-    await hooks.after(hooks.settings.claim_seconds)
+    await hooks.after(2 * hooks.settings.post_seconds)
     assert hooks.sender.to(url("slow")) == ["event-1", "event-1"]
     assert hooks.statuses(endpoint_id) == [DeliveryStatus.DELIVERED]
 

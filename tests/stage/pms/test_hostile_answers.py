@@ -14,7 +14,7 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.responses import record_fields
 from forwarder.process.clock import SystemClock
-from forwarder.process.containment import Fault, Where
+from forwarder.process.loops import Fault, Where
 from forwarder.reservation import problems as catalogue
 from forwarder.reservation.evidence import Park
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status

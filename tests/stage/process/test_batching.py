@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from forwarder.observability.logging import bind_log_context, merge_log_context
-from forwarder.process.containment import Where
-from forwarder.process.loops import Batcher
+from forwarder.process.loops import Batcher, Where
 
 
 class _Recorder:

@@ -10,18 +10,21 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 import forwarder
-from forwarder.process.containment import (
+from forwarder.process.loops import (
     LOOPS,
     UNREADY_AFTER,
+    Batcher,
     Blame,
     Fault,
+    Outage,
     Pauses,
     Where,
     by_halves,
+    cancel_all,
     contained,
+    forever,
     pause_after,
 )
-from forwarder.process.loops import Batcher, Outage, cancel_all, forever
 from tests.support.memory.clock import ManualClock, settle
 
 ERRORS = (

@@ -37,8 +37,7 @@ from forwarder.oversight.backlog import Group
 from forwarder.oversight.restored import RecoveryCheck
 from forwarder.pms.port import Capabilities
 from forwarder.process.clock import SystemClock
-from forwarder.process.containment import LOOPS, Where
-from forwarder.process.loops import cancel_all, forever
+from forwarder.process.loops import LOOPS, Where, cancel_all, forever
 from forwarder.process.shares import SharedBucket
 from forwarder.reservation.request import CardDetails
 from forwarder.store.delivery_queue import Deliveries

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.process.containment import Where
-from forwarder.process.loops import Outage, cancel_all, forever
+from forwarder.process.loops import Outage, Where, cancel_all, forever
 from tests.support.memory.clock import ManualClock, settle
 
 

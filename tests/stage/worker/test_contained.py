@@ -15,7 +15,7 @@ from sqlalchemy import select, update
 from structlog.testing import capture_logs
 
 from forwarder.pms.port import AccountConnection, Capabilities
-from forwarder.process.containment import LOOPS, Fault, Where
+from forwarder.process.loops import LOOPS, Fault, Where
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, InDoubt, Outcome, Rejected, Status
 from forwarder.store.submissions.port import Ended, NotedCancellation, OutboxEvent, PmsReservation, Postponed

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from forwarder.pms.port import Limit, Limits
 from forwarder.process.clock import Clock
-from forwarder.process.containment import Where
-from forwarder.process.loops import cancel_all, forever
+from forwarder.process.loops import Where, cancel_all, forever
 from forwarder.process.shares import LAPSE_SECONDS, Loan, LoanRequest, SharedBucket, decide
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.process.containment import Fault, Where
+from forwarder.process.loops import Fault, Where
 from forwarder.reservation.evidence import UNKNOWN_TARGET
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status
 from forwarder.store.submissions.port import Attempt, Ended, Postponed, Work, with_attempt

@@ -11,7 +11,7 @@ from msgspec.structs import replace as replace_struct
 from structlog.testing import capture_logs
 
 from forwarder.observability.metrics import registry
-from forwarder.process.containment import LOOPS, SYSTEMIC_AFTER
+from forwarder.process.loops import LOOPS, SYSTEMIC_AFTER
 from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problems import Problem

@@ -9,8 +9,7 @@ from typing import cast
 
 import pytest
 
-from forwarder.process.containment import Fault, Where
-from forwarder.process.loops import cancel_all
+from forwarder.process.loops import Fault, Where, cancel_all
 from forwarder.reservation.evidence import Came
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Status, describe
 from forwarder.store.submissions.port import Attempt, Ended, Postponed, StoreUnavailable, Work

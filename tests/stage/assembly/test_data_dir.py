@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.process.data_dir import NotPrivate, alone_in, make_private, secret_in
+from forwarder.assembly.backend import NotPrivate, alone_in, make_private, secret_in
 
 
 @pytest.fixture(autouse=True)
