@@ -198,9 +198,8 @@ async def _open_keyring(engine: Engine, held: Sequence[Secret], *, first: bool) 
     seal cards to. Raises `UnknownSecret`."""
     if not held:
         return None
-    known = await SqlSecrets(engine).admit(held, first=first)
     keyring = Keyring(held)
-    if active := active_of(known):
+    if active := active_of(await SqlSecrets(engine).admit(held, first=first)):
         keyring.activate(active.id)
     if first:
         await SealingKeys(engine, keyring).publish(now=SystemClock().now())

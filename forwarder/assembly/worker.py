@@ -51,9 +51,8 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
     """A worker, whose parts `stack` closes. Loads its accounts' adapters: one that fails is reported now, not by a reservation."""
     settings, clock = backend.settings, backend.clock
     keyring = backend.required_keyring()
-    kinds = registered().kinds
     for kind in await backend.tenancy.kinds():
-        kinds.get(kind)  # submissions of a missing kind wait until it is installed
+        registered().kinds.get(kind)  # submissions of a missing kind wait until it is installed
     environment, push_seconds = settings.environment, settings.environment.push_timeout_seconds
     grants, policy = grants_of(backend, keyring, push_seconds), PushPolicy(push_seconds=push_seconds)
     plaintext, traces = environment.plaintext_to_pms, environment.trace_to_pms

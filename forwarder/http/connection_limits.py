@@ -33,7 +33,6 @@ MAX_QUEUED: Final = 16
 """Maximum requests of one connection that are parsed and unanswered."""
 
 _log = structlog.get_logger()
-
 _HEAD_END: Final = b"\r\n\r\n"
 _FRAMING: Final = frozenset({b"host", b"transfer-encoding", b"content-length"})
 _HOST: Final = re.compile(

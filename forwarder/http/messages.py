@@ -50,16 +50,12 @@ class Admission:
         """A place for a request of this workspace; None where it has all that it may have."""
         return RequestShare(self, workspace, self.requests, self.responses) if self.requests.take(workspace) else None
 
-    def enter_unknown(self, address: str) -> "RequestShare | None":
-        """A place for a request from this address, until its caller is known: see `RequestShare.claim`."""
-        party = client_of(address)
-        return (
-            RequestShare(self, party, self.strangers, self.strangers_responses) if self.strangers.take(party) else None
-        )
-
-    def uncounted(self, address: str) -> "RequestShare":
-        """A place for a request that is always answered. Only its response is counted."""
-        return RequestShare(self, client_of(address), None, self.strangers_responses)
+    def enter_unknown(self, address: str, *, always: bool = False) -> "RequestShare | None":
+        """A place for a request from this address, until its caller is known: see `RequestShare.claim`. `always`: for a request
+        that is answered in any case; only its response is counted."""
+        party, counted = client_of(address), None if always else self.strangers
+        entered = counted is None or counted.take(party)
+        return RequestShare(self, party, counted, self.strangers_responses) if entered else None
 
 
 class RequestShare:

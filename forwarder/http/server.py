@@ -1,7 +1,5 @@
-"""The server of every process that speaks HTTP: its application, and the socket that it is served on.
-
-The application responds to each error with a problem, and measures each request. uvicorn serves it, with limits on connections
-(docs/decisions/0016 says why). May use the web framework and the metrics; independent of reservations."""
+"""The server of every process that speaks HTTP: its application, and uvicorn, which serves it on a socket with limits on
+connections (docs/decisions/0016 says why). Independent of reservations."""
 
 import asyncio
 import contextlib
@@ -47,7 +45,6 @@ _OVERLOADED: Final = problem_response(catalogue.OVERLOADED.problem("Send the sam
 _NO_SUCH_PATH: Final = problem_response(catalogue.NOT_FOUND.problem("Unknown path."))
 _CLIENT_GONE = 499  # the status to count if the client left before a response; never sent
 _UNTRACED: Final = contextlib.nullcontext()
-
 _log = structlog.get_logger()
 
 
@@ -136,8 +133,8 @@ class HttpApp:
             app = _NO_SUCH_PATH
         elif app is None:
             address, scope["app"] = messages.client_address(scope), self._router
-            enter = self._admission.uncounted if path in ALWAYS_ANSWERED else self._admission.enter_unknown
-            place = scope[messages.PLACE] = enter(address)
+            place = self._admission.enter_unknown(address, always=path in ALWAYS_ANSWERED)
+            scope[messages.PLACE] = place
             app = _OVERLOADED if place is None else self._framework
         await app(scope, receive, send)
 
@@ -192,9 +189,8 @@ def _span_name(method: str) -> str:
 
 async def _refused(request: Request, error: Exception) -> Response:
     path: str = request.scope["path"]
-    bare, at_path, at_bare = path.rstrip("/"), _allowed(request, path), set[str]()
-    if path != bare:
-        at_bare = _allowed(request, bare)
+    bare, at_path = path.rstrip("/"), _allowed(request, path)
+    at_bare = set() if path == bare else _allowed(request, bare)
     match error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR:
         case HTTPStatus.NOT_FOUND:
             hint = " It exists without the trailing slash." if at_bare else _where_else(request, bare)

@@ -80,7 +80,6 @@ class WebhookApi:
     def _route(self, path: str, name: str, action: Action, method: str = "GET", query: Collection[str] = ()) -> Route:
         async def endpoint(request: Request) -> Response:
             address, allowance = client_address(request.scope), None
-            key: ApiKey | Problem
             try:
                 key = await self.access.workspace_key(header_map(request.scope), address)
                 if isinstance(key, ApiKey):
@@ -102,8 +101,7 @@ class WebhookApi:
                 else:
                     try:
                         with acting_as(Actor("key", key.id, address)):
-                            unknown = refuse_unknown(request.scope, query)
-                            result = unknown or await action(key.workspace_id, request)
+                            result = refuse_unknown(request.scope, query) or await action(key.workspace_id, request)
                     except get_args(Refusal) as error:
                         result = _problem_of(error)
             _log_change(name, key, request, result)

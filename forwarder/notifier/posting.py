@@ -174,7 +174,6 @@ def next_try(
 
 
 _log = structlog.get_logger(__name__)
-
 _HEADERS = {"content-type": "application/json", "user-agent": "reservation-forwarder"}
 
 

@@ -13,11 +13,11 @@ notifier is killed is due again when its claim expires."""
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import structlog
 
@@ -177,8 +177,6 @@ class EndpointDispatcher:
         return works and not retry_after
 
 
-T = TypeVar("T")
-
 _Received = tuple[ConsumedMessage, Event | None]
 """A message and its event; None if decoding raised an unexpected exception."""
 
@@ -191,6 +189,8 @@ class Notifier:
         """Of the loop whose step does not return while it works."""
         self.dispatcher = EndpointDispatcher(parts, Poster(parts, jitter=jitter))
         where, blame = Where.WEBHOOK_INTAKE, Blame(Where.WEBHOOK_INTAKE, parts.clock.sleep)
+        outages = (StoreUnavailable, TenancyUnavailable)
+        self._through_outages = partial(loops.keep_trying, name=where, clock=parts.clock, outages=outages)
         self._by_halves = partial(loops.by_halves, where=where, set_aside=_skip, outages=OUTAGES, blame=blame)
         self._changes = parts.queue.identity.changes
 
@@ -278,11 +278,6 @@ class Notifier:
         ]
         await self._parts.queue.queue(wanted, now=self._parts.clock.now())
         return wanted
-
-    async def _through_outages(self, step: Callable[[], Awaitable[T]]) -> T:
-        return await loops.keep_trying(
-            step, name=Where.WEBHOOK_INTAKE, clock=self._parts.clock, outages=(StoreUnavailable, TenancyUnavailable)
-        )
 
 
 def _decoded(messages: Sequence[ConsumedMessage]) -> Iterable[_Received]:

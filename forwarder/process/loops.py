@@ -262,9 +262,8 @@ class Outage:
 
     def forget_faults(self) -> None:
         """It works, or will not be retried."""
-        if self._faults:
-            self._faults = 0
-            LOOPS.works(self)
+        self._faults = 0
+        LOOPS.works(self)
 
 
 def _pause(failures: int, longest: float) -> float:

@@ -2,9 +2,7 @@
 
 A host name is resolved once, its addresses are checked, and the connection goes to a checked address: a later DNS response cannot
 lead elsewhere. TLS still verifies the name. No redirect is followed, no cookie is kept. Only the first KiB of a response is read.
-With a proxy, which resolves the names itself, only addresses that are written as such are checked.
-
-`TracedSender` records each post as a span."""
+With a proxy, which resolves the names itself, only addresses that are written as such are checked."""
 
 import asyncio
 import ssl

@@ -171,7 +171,7 @@ class WebhookLife(RuleBasedStateMachine):
     @rule(name=names, meanwhile=meanwhiles)
     def notifier_dies_with_claims(self, name: str, meanwhile: Meanwhile) -> None:
         now = self.clock.now()
-        until = now + timedelta(seconds=SETTINGS.claim_seconds)
+        until = now + timedelta(seconds=2 * SETTINGS.post_seconds)
         self._run(self.queue.claim(self._ids[name], now=now, until=until, limit=2))
         self._go_on(meanwhile)
 
