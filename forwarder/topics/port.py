@@ -157,7 +157,8 @@ class Publisher(Protocol):
 
 
 PartitionsChanged = Callable[[frozenset[int]], Awaitable[None]]
-"""Awaited with the partitions that this member now owns, before it receives anything from them; empty if it owns none."""
+"""Awaited with the partitions that this member now owns, before it receives anything from them; empty if it owns none, and then as
+soon as it loses them: offsets can still be committed."""
 
 
 @value(frozen=True, slots=True)
@@ -193,9 +194,8 @@ class Consumer(Protocol):
         """The offset at which each partition waits that this process cannot read at present. The others continue."""
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
-        """Schedules a durable commit of the offset after each of `messages`: within a second, as long as `receive` is called, and
-        before this member leaves. A partition lost meanwhile is skipped: its new owner receives those messages again. Raises
-        `LogUnavailable` if this commit, or the one before it, failed; uncommitted messages are delivered again."""
+        """Returns once the offset after each of `messages` is durably committed. A partition lost meanwhile is skipped: its new
+        owner receives those messages again. Raises `LogUnavailable`; uncommitted messages are delivered again."""
 
 
 class Tail(Protocol):

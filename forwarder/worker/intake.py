@@ -2,6 +2,8 @@
 
 Intake comes before push: it stores a batch of messages durably, then commits their offsets. From then on the store owns the
 work, so a slow PMS never holds up a partition. Rows that do not fit in a queue stay in the store until they are claimed (`due`).
+A push that its PMS could not recognise when it is repeated waits for the commit (`Commits`): what may have been sent lies before
+the committed offset, and a recovery finds it there, even if a failover lost the row and the worker died.
 
 A cancellation is noted durably on its submission before its offset is committed. Rows that wait in an account queue are given back
 then, and so are those under way that were not sent yet, so that none is sent in ignorance of its cancellation. The ingress
@@ -10,18 +12,22 @@ idempotency key that no worker had ingested, a release before 0.2, a topic that 
 it notes it and passes it on to that partition.
 """
 
+import asyncio
+import math
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import structlog
 
 from forwarder.observability import metrics
 from forwarder.process.clock import Clock, iso
-from forwarder.process.loops import CROWD, FAULTS, Blame, Fault, Where, as_fault, by_halves, keep_trying
+from forwarder.process.loops import CROWD, FAULTS, Blame, Fault, Where, as_fault, by_halves, detached, keep_trying
 from forwarder.reservation.outcome import FAILURE_CLASS, OTHER, CancellationRequest
 from forwarder.reservation.submission import CONFLICTING_BODY, Submission
 from forwarder.store.submissions.port import (
@@ -98,6 +104,86 @@ class IntakeWatch:
         await self._clock.sleep(_LOOK_SECONDS)
 
 
+class Commits:
+    """The offsets that a worker has to commit. They gather for half a second, because a commit costs as much as some dozens of
+    messages; where a push waits for one, it comes at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._consumer: Consumer | None = None  # the last one that something was noted of
+        self._last: dict[int, ConsumedMessage] = {}  # by partition
+        self._stored: set[str] = set()  # request ids of the batch that is being ingested
+        self._noted: set[str] = set()
+        self._under_way: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
+        self._wanted, self._due = False, -math.inf
+        self._failed: Exception | None = None
+
+    def expect(self, request_ids: Collection[str]) -> None:
+        """Rows with these ids are in the store, and are being put into queues."""
+        self._stored.update(request_ids)
+
+    async def note(self, consumer: Consumer, messages: Sequence[ConsumedMessage]) -> None:
+        """These are ingested, and their offsets may be committed. Raises what the commit before raised, as `LogUnavailable`."""
+        self._consumer = consumer
+        self._last |= {each.partition: each for each in sorted(messages, key=attrgetter("offset"))}
+        self._noted, self._stored = self._noted | self._stored, set()
+        if self._wanted or self._clock.monotonic() >= self._due:
+            self._begin()
+        self._raise()
+
+    async def committed(self, request_id: str) -> None:
+        """Returns once the offset of that message is committed, or could not be: the log is away then, and pushes go on."""
+        while request_id in self._stored or request_id in self._noted or request_id in self._under_way:
+            self._wanted = self._wanted or request_id not in self._under_way
+            self._begin()
+            await self._ended.wait()
+
+    async def rest(self) -> None:
+        """Commits all that is ingested. Raises as `note` does."""
+        while self._last or self._task is not None:
+            self._begin()
+            await self._ended.wait()
+        self._raise()
+
+    async def leave(self) -> None:
+        """Commits the rest before partitions are given up. What cannot be committed will be received again."""
+        with suppress(LogUnavailable):
+            await self.rest()
+        self._last, self._stored, self._noted = {}, set(), set()
+        self._end()
+
+    def _begin(self) -> None:
+        if self._last and self._task is None:
+            self._wanted = False
+            last, self._last = self._last, {}
+            self._under_way, self._noted = self._noted, set()
+            self._task = detached(self._commit([*last.values()]))
+
+    async def _commit(self, messages: Sequence[ConsumedMessage]) -> None:
+        try:
+            if self._consumer is not None:
+                await self._consumer.commit(messages)
+        except Exception as error:  # noqa: BLE001 - `note` or `rest` raises it
+            self._failed = error
+        finally:
+            self._task, self._under_way = None, set()
+            self._due = self._clock.monotonic() + 0.5
+            self._end()
+            if self._wanted:
+                self._begin()
+
+    def _end(self) -> None:
+        self._ended.set()
+        self._ended = asyncio.Event()
+
+    def _raise(self) -> None:
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+
 @dataclass(eq=False, repr=False)
 class Intake:
     """Ingests the messages of one consumer. `sure`: see `StoreWatch`."""
@@ -106,6 +192,7 @@ class Intake:
     dispatcher: Dispatcher
     lease: Lease
     cards: CardVault
+    commits: Commits
     sure: Callable[[], Awaitable[bool]]
 
     def __post_init__(self) -> None:
@@ -121,6 +208,7 @@ class Intake:
         self.watch.doing = "receive"
         messages = await consumer.receive(max_messages=settings.intake_batch, wait_seconds=settings.intake_wait_seconds)
         if not messages:
+            await self.commits.rest()
             return
         self.watch.doing = "store"
         arrived, foreign = list[_Arrived](), list[tuple[ConsumedMessage, Exception | Fault]]()
@@ -156,7 +244,7 @@ class Intake:
             blame=self._blame,
         )
         self.watch.doing = "commit"
-        await consumer.commit(messages)
+        await self.commits.note(consumer, messages)
         if CROWD <= len(messages) < settings.intake_batch:
             await self.parts.clock.sleep(settings.pause_seconds)
 
@@ -242,6 +330,7 @@ class Intake:
                 found = ((each, each.submission.request_id) for each in arrivals)
                 arrivals = [resealed.get(key, each) if each is firsts[key] else each for each, key in found]
             ingest = partial(self.parts.recorder.ingest, arrivals=arrivals, now=self.parts.clock.now(), changes=changes)
+            self.commits.expect([each.submission.request_id for each in received])
             works = await self.lease.claim(partial(ingest, on_duplicate=repeated.append, on_conflict=conflicts.append))
             by_account: dict[str, list[Work]] = defaultdict(list)
             for work in works:

@@ -23,7 +23,7 @@ from forwarder.worker.cards import CardKeeper, CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.rate_loans import Loans
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.intake import Intake
+from forwarder.worker.intake import Commits, Intake
 from forwarder.worker.lease import Lease, LeaseWatch, StoreWatch
 from forwarder.worker.outcome.policy import after_fault, decide
 from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
@@ -66,12 +66,14 @@ class Worker:
         self._loans = None if parts.lender is None else Loans(parts.lender, clock)
         throttles = self._throttles = Throttles(clock, parts.pms.limits, self._loans)
         self._outcomes = OutcomeRecorder(parts, self._outbox, self.lease, cards, failing=throttles.failing)
+        commits = self._commits = Commits(clock)
         intents: Batcher[int, bool] = Batcher(self._mark_pushing, where=Where.INTENTS, max_items=settings.record_batch)
         pusher = Pusher(
             parts,
             cards,
             # Right before the first byte: the machine may have slept, or the database failed over, since the push began.
             may_send=lambda work: self.lease.covers(work) and not self._store_watch.in_doubt(),
+            committed=commits.committed,
             intend=intents.submit,
             sure=self._store_watch.sure,
             is_cancelled=lambda work: self._dispatcher.is_cancelled(work),  # noqa: PLW0108 - it is made below
@@ -84,7 +86,7 @@ class Worker:
             self._loans.on_lent = self._dispatcher.proceed
         self._sweep = Sweep(parts, self._dispatcher, self.lease, self.holds)
         self._deadlines = DeadlineKeeper(parts, self._dispatcher, self.lease, self._outcomes, self._store_watch.sure)
-        self._intake = Intake(parts, self._dispatcher, self.lease, cards, self._store_watch.sure)
+        self._intake = Intake(parts, self._dispatcher, self.lease, cards, commits, self._store_watch.sure)
         self._intake_outage = Outage(Where.INTAKE, clock)  # its step does not return while it works
         self._consumer: Consumer | None = None
 
@@ -217,6 +219,7 @@ class Worker:
                         self._intake_outage.over()
                 finally:
                     self._consumer = None
+                    await self._commits.leave()
         except FAULTS:
             await self._on_partitions(frozenset())  # others may have joined meanwhile
             raise
@@ -233,6 +236,8 @@ class Worker:
         if partitions != before or given_up:  # in an outage it loses all partitions repeatedly: log that once
             _log.info("partitions.assigned", partitions=sorted(partitions), given_up=given_up)
         self._dispatcher.refill_wanted.set()
+        if not partitions:
+            await self._commits.leave()
 
     async def _mark_pushing(self, work_ids: Sequence[int]) -> Sequence[bool]:
         ours: Collection[int] = ()

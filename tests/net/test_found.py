@@ -80,6 +80,13 @@ FOUND: dict[str, Sequence[Step]] = {
         Step(Submit(keyed=True, card=True), 0.0),
         Step(ReuseKey(door=1), 0.0),
     ],
+    "pushed before its offset was committed, by workers that died as the store failed over": [
+        Step(Submit(account="beta-1"), 10.0),
+        *(Step(Strike(place=place, step="log commit", effect=Effect.SLOW, seconds=0.5), 0.0) for place in (0, 1)),
+        Step(Submit(more=3), 0.64),
+        *(Step(KillWorker(place=place, again=True), 0.0) for place in (0, 1)),
+        Step(FailOver(seconds=2.0), 40.0),
+    ],
     "a cancellation that a failover lost, which ended as failed before anybody repeated it": [
         Step(Submit(more=3, wait=20), 0.5),
         Step(PauseOrResume(paused=True), 1.0),

@@ -2,7 +2,6 @@
 partition outside any group. To recover from an error, just keep calling `receive`."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from operator import attrgetter
@@ -10,7 +9,6 @@ from operator import attrgetter
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 from aiokafka.errors import KafkaError
 
-from forwarder.process.loops import detached
 from forwarder.topics import port
 from forwarder.topics.kafka.admin import kafka_admin
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
@@ -96,10 +94,9 @@ class _Receiver:
 
 
 class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    """See `port.Consumer`. Rebalances are eager: every member first gives up all of its partitions. Offsets are committed at most
-    twice a second, in the background; also when no messages came, and before the partitions are given up. The error of a failed
-    commit is raised by the next one. A caller that does not call `receive` for five minutes leaves the group: `on_partitions` is
-    called with no partitions, others take over, and it joins again with its next `receive`."""
+    """See `port.Consumer`. Rebalances are eager: every member first gives up all of its partitions. A caller that does not call
+    `receive` for five minutes leaves the group: `on_partitions` is called with no partitions, others take over, and it joins again
+    with its next `receive`."""
 
     def __init__(
         self, topic: str, group: str, kafka: KafkaConnection, on_partitions: PartitionsChanged, on_gap: GapFound | None
@@ -107,9 +104,6 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         super().__init__(topic, kafka)
         self._group, self._on_partitions, self._on_gap = group, on_partitions, on_gap
         self._rebalancing_seconds = 0.0
-        self._uncommitted: dict[TopicPartition, int] = {}
-        self._committing: asyncio.Task[None] | None = None
-        self._commit_at = 0.0
         self._owned: frozenset[int] = frozenset()
         self._assigned = asyncio.Event()
         """Set while partitions are assigned, and `on_partitions` has returned: messages are held back until then."""
@@ -131,24 +125,14 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         if self._reader is not reader:
             return ()
         if not messages:
-            await self._commit_all()
             return ()
         generation = self._generation
         await self._is_assigned(None)
         return messages if generation == self._generation else ()
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
-        if self._reader is None:
-            return
-        owned, ordered = self._reader.consumer.assignment(), sorted(messages, key=attrgetter("offset"))
-        offsets = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in ordered}
-        self._uncommitted |= {partition: offset for partition, offset in offsets.items() if partition in owned}
-        if self._committing is None:
-            if time.monotonic() >= self._commit_at:
-                self._committing = detached(self._commit_now())
-        elif self._committing.done():
-            committed, self._committing = self._committing, None
-            await committed
+        ordered = sorted(messages, key=attrgetter("offset"))
+        await self._commit({TopicPartition(each.topic, each.partition): each.offset + 1 for each in ordered})
 
     @property
     def unreadable(self) -> Mapping[int, int]:
@@ -177,31 +161,16 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
         # In the worst case joining waits for a dead member twice.
         return await self._connected(consumer, f"join {self._group}", consumer.start, 3 * session)
 
-    async def aclose(self) -> None:
-        with suppress(LogUnavailable):  # messages that cannot be committed now are delivered again
-            await self._commit_all()
-        await super().aclose()
-
-    async def _commit_now(self) -> None:
-        noted, self._uncommitted = self._uncommitted, {}
+    async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         if self._reader is None:
             return
         consumer, owned = self._reader.consumer, self._reader.consumer.assignment()
         # A partition lost meanwhile would make the whole commit fail.
-        if not (offsets := {partition: offset for partition, offset in noted.items() if partition in owned}):
-            return
-        async with reaching_kafka(f"commit to {self._topic}", within=self._connection.publish_timeout_seconds):
-            # Raised where a rebalance took the partitions: their new owner delivers those messages again.
-            with suppress(errors.CommitFailedError, errors.IllegalStateError):
-                await consumer.commit(offsets)
-        self._commit_at = time.monotonic() + 0.5  # until then offsets gather
-
-    async def _commit_all(self) -> None:
-        """Returns when nothing is left to commit. Raises `LogUnavailable`."""
-        committing, self._committing = self._committing, None
-        if committing is not None:
-            await committing
-        await self._commit_now()
+        if offsets := {partition: offset for partition, offset in offsets.items() if partition in owned}:
+            async with reaching_kafka(f"commit to {self._topic}", within=self._connection.publish_timeout_seconds):
+                # Raised where a rebalance took the partitions: their new owner delivers those messages again.
+                with suppress(errors.CommitFailedError, errors.IllegalStateError):
+                    await consumer.commit(offsets)
 
     async def _is_assigned(self, within: float | None) -> bool:
         """Wait up to `within` seconds until partitions are assigned and `on_partitions` has returned; False if they are not.
@@ -245,28 +214,23 @@ class KafkaConsumer(_Receiver, ConsumerRebalanceListener):  # type: ignore[misc]
                     await self._on_gap(port.LogGap(self._topic, partition.partition, position, first[partition]))
             if partition in consumer.assignment():
                 # Commit the first offset, too, so that messages deleted before the first receive are found as a gap.
-                self._uncommitted[partition] = first[partition]
                 consumer.seek(partition, first[partition])
-            if position is not None:
-                await self._commit_all()
+                await self._commit({partition: first[partition]})
         return []
 
     async def _start_again(self) -> None:
+        await self._lose_partitions()  # first, so that the caller can commit what it has
         await self.aclose()
-        await self._lose_partitions()
 
     async def _lose_partitions(self) -> None:
         self._assigned.clear()
         self._generation += 1
-        self._uncommitted = {}  # the partitions' next owner may already have committed later offsets
         if self._reader is not None:
             self._reader.discard()
         if self._owned:
             await self._report(frozenset())
 
     async def on_partitions_revoked(self, _revoked: Collection[TopicPartition]) -> None:
-        with suppress(LogUnavailable):  # as in `aclose`
-            await self._commit_all()
         await self._lose_partitions()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:

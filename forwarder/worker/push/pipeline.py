@@ -79,13 +79,15 @@ class _ConnectedAccount(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Pusher:
-    """Pushes for every account. `may_send`: whether a row's lease still holds; `intend` makes the intent to push durable; `sure`:
-    whether the store is known to be the one that granted the lease; `is_cancelled`: whether a cancellation was ingested since the
-    row was leased; `pace`: the account's rate limit."""
+    """Pushes for every account. `may_send`: whether a row's lease still holds; `committed`: returns once the log knows that the
+    message with that request id was ingested; `intend` makes the intent to push durable; `sure`: whether the store is known to be
+    the one that granted the lease; `is_cancelled`: whether a cancellation was ingested since the row was leased; `pace`: the
+    account's rate limit."""
 
     parts: WorkerParts
     cards: CardVault
     may_send: Callable[[Work], bool]
+    committed: Callable[[str], Awaitable[None]]
     intend: Callable[[int], Awaitable[bool]]
     sure: Callable[[], Awaitable[bool]]
     is_cancelled: Callable[[Work], bool]
@@ -279,8 +281,11 @@ class Pusher:
         return connected
 
     async def before_sending(self, push: PushContext, target: Target) -> None:
-        """The last check of store, lease and cancellation. Makes the intent durable if nothing else could show later that the push
-        may have been sent. Nothing was sent under this lease yet, or the row notes it; so a cancelled row can be given back."""
+        """The last check of store, lease and cancellation. Waits until the log knows that the row was ingested, unless its PMS
+        recognises a repeated push by its key; and makes the intent durable if nothing else could show later that the push may have
+        been sent. Nothing was sent under this lease yet, or the row notes it; so a cancelled row can be given back."""
+        if not target.key:
+            await self.committed(push.work.submission.request_id)
         if not await self.sure():
             raise LeaseLost
         if not (target.key or target.reference) and not await self.intend(push.work.id):

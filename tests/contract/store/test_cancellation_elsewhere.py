@@ -51,7 +51,7 @@ class _Worker:
         self.dispatcher = Dispatcher(self.parts.clock, self._push, max_held=100)
         self.dispatcher.partitions = frozenset({partition})
         self.lease = Lease(self.parts.recorder, self.parts.clock, 30.0)
-        self.intake = Intake(cast("WorkerParts", self.parts), self.dispatcher, self.lease, *cast("Any", (None,) * 2))
+        self.intake = Intake(cast("WorkerParts", self.parts), self.dispatcher, self.lease, *cast("Any", (None,) * 3))
 
     async def _push(self, pushes: Sequence[PushContext]) -> HealthSignal:
         self.pushing += pushes

@@ -136,12 +136,16 @@ def pusher_to(
     async def sure() -> bool:
         return True
 
+    async def committed(_request_id: str) -> None:
+        return
+
     settings = settings or WorkerSettings(push_seconds=0.0, settles_seconds=0.0)
     ports = {"pms": pms, "unsealer": _Vault(), "clock": clock or ManualClock(), "settings": settings}
     return Pusher(
         cast("WorkerParts", SimpleNamespace(**ports, credential_key=b"")),
         cast("CardVault", cards or CardsInTheClear()),
         may_send=may_send,
+        committed=committed,
         intend=intend,
         sure=sure,
         is_cancelled=is_cancelled,
