@@ -46,8 +46,8 @@ def _assumptions(text: str) -> Iterator[Assumption]:
 
 _ALTER: Final = "kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config"
 _UNCLEAN: Final = (
-    "A leader that lacks acknowledged messages loses them for all. Where the log then ends before a group's offset, that is "
-    "noticed; where it has grown beyond it again, it is not."
+    "A leader that lacks acknowledged messages loses them for all. That is noticed, and what is written there afterwards is "
+    "received; what no worker had received before is gone."
 )
 # Each: its name, severity and where it is read; what is wrong where it does not hold; why it must hold; the remedy.
 ASSUMPTIONS: Final = tuple(

@@ -13,7 +13,8 @@ from forwarder.observability import metrics
 from forwarder.oversight.audit import Audit
 from forwarder.process.clock import Clock, iso
 from forwarder.store.submissions.repairs import NotedGap, Places
-from forwarder.topics.port import Log, LogGap, moment_of, partition_of
+from forwarder.topics.codec import subject
+from forwarder.topics.port import Log, LogGap, moment_of, partition_of, read_last
 
 _log = structlog.get_logger(__name__)
 
@@ -78,6 +79,28 @@ class TopicCheck:
         """Whether the group of `topic` received all its messages, or an operator accepted the loss."""
         return all(each.topic != topic for each in await self._store.gaps())
 
+    async def cut_back(self) -> Sequence[LogGap]:
+        """A gap for each partition that has another message where the newest ingested one was: it was cut back, as in an unclean
+        election, and has grown again. `resumed_at`: from where to receive again what was appended since. Without those noted."""
+        newest = {place.partition: place for place in sorted(await self._store.newest_places())}
+        before = {partition: place.offset + 1 for partition, place in newest.items()}
+        there = {
+            (each.partition, each.offset): subject(each.message.headers)
+            for each in await read_last(self._log, self._topic, 1, before=before)
+        }
+        noted = {(gap.topic, gap.partition, gap.position) for gap in await self._store.gaps()}
+        cut = [
+            place
+            for place in newest.values()
+            if there.get(place[:2], place.request_id) != place.request_id
+            and (self._topic, place.partition, place.offset + 1) not in noted
+        ]
+        if not cut:
+            return ()
+        async with self._log.admin() as admin:
+            (first,) = await admin.offsets_at(self._topic, [moment_of(min(place.timestamp_ms for place in cut))])
+        return [LogGap(self._topic, place.partition, place.offset + 1, first[place.partition]) for place in cut]
+
     async def note(self, gap: LogGap) -> None:
         """Records the gap for operators, counts and logs it. See `GapFound`."""
         await self._store.note(NotedGap(gap.topic, gap.partition, gap.position, gap.resumed_at, self._clock.now()))
@@ -122,7 +145,11 @@ class TopicCheck:
             return [], 0, {}
         async with self._log.admin() as admin:
             held = await admin.offsets(self._topic)
-        beyond = [at for home, offset, at in places if home not in held or offset >= held[home].stop]
+        beyond = [
+            each.accepted_at
+            for each in places
+            if each.partition not in held or each.offset >= held[each.partition].stop
+        ]
         return beyond, await self._store.unowned(len(held)) if held else 0, held
 
     async def _appended_at(self, topic: str, partition: int | None, offset: int) -> datetime | None:

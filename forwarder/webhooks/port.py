@@ -73,21 +73,26 @@ def require_headers(headers: Mapping[str, str]) -> None:
     """Raises `BadHeaders` unless all of them may be sent."""
     spellings, faults = Counter(name.lower() for name in headers), []
     for number, (name, value) in enumerate(headers.items(), start=1):
+        at = pointer_to("headers", name)
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", name) or find(name):
-            wrong = "invalid_value", "is not a header name: letters, digits and hyphens, such as X-Api-Key"
+            fault = FieldFault(
+                at, "invalid_value", "is not a header name: letters, digits and hyphens, such as X-Api-Key"
+            )
         elif name.lower() in _RESERVED or name.lower().startswith(("content-", "proxy-", "webhook-")):
-            wrong = "reserved", "is reserved: the forwarder or its connection sets it"
+            fault = FieldFault(at, "reserved", "is reserved: the forwarder or its connection sets it")
         elif len(value) > 2_000:  # noqa: PLR2004
-            wrong = "too_long", "must have a value of at most 2,000 characters"
+            fault = FieldFault(at, "too_long", "must have a value of at most 2,000 characters")
         elif not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value):
-            wrong = "invalid_value", "must have a value of printable ASCII characters, without spaces at its ends"
+            fault = FieldFault(
+                at, "invalid_value", "must have a value of printable ASCII characters, without spaces at its ends"
+            )
         elif spellings[name.lower()] > 1:
-            wrong = "invalid_value", "is given twice"
+            fault = FieldFault(at, "invalid_value", "is given twice")
         elif number > MAX_HEADERS:
-            wrong = "invalid_value", f"is one too many: at most {MAX_HEADERS} headers"
+            fault = FieldFault(at, "invalid_value", f"is one too many: at most {MAX_HEADERS} headers")
         else:
             continue
-        faults.append(FieldFault(pointer_to("headers", name), *wrong))
+        faults.append(fault)
     if faults:
         raise BadHeaders(faults)
 

@@ -18,7 +18,7 @@ from forwarder.process.loops import FAULTS, Batcher, Outage, Where, cancel_all, 
 from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.port import StoreUnavailable, ThrottleState, Work
 from forwarder.tenancy.port import Account, TenancyUnavailable
-from forwarder.topics.port import Consumer, LogGap, LogUnavailable
+from forwarder.topics.port import ConsumedMessage, Consumer, LogGap, LogUnavailable, Message
 from forwarder.worker.cards import CardKeeper, CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.rate_loans import Loans
@@ -89,6 +89,7 @@ class Worker:
         self._intake = Intake(parts, self._dispatcher, self.lease, cards, commits, self._store_watch.sure)
         self._intake_outage = Outage(Where.INTAKE, clock)  # its step does not return while it works
         self._consumer: Consumer | None = None
+        self._cut_back = False
 
     def consuming(self) -> bool:
         """True while the requests topic is being read and the lease is held: ready to do its work."""
@@ -189,6 +190,7 @@ class Worker:
             if lost and self.topic_whole:
                 _log.error("topic.behind_the_store", **lost)
             self.topic_whole = not lost
+            self._cut_back = bool(await self._own_cut_back())
         await self._parts.clock.sleep(30.0)
 
     async def _note_gap(self, gap: LogGap) -> None:
@@ -215,6 +217,8 @@ class Worker:
                 try:
                     while True:
                         await self._intake.ingest_next(consumer)
+                        if self._cut_back:
+                            await self._receive_again(consumer)
                         self._intake.watch.went_on()
                         self._intake_outage.over()
                 finally:
@@ -223,6 +227,24 @@ class Worker:
         except FAULTS:
             await self._on_partitions(frozenset())  # others may have joined meanwhile
             raise
+
+    async def _own_cut_back(self) -> Sequence[LogGap]:
+        owned, losses = self._dispatcher.partitions or (), self._parts.topic_losses
+        return () if losses is None else [gap for gap in await losses.cut_back() if gap.partition in owned]
+
+    async def _receive_again(self, consumer: Consumer) -> None:
+        """What was written where the log was cut back was never received: begins there again. What was ingested is recognised."""
+        self._cut_back = False
+        if not (gaps := await self._own_cut_back()):
+            return  # an operator has accepted it meanwhile
+        await self._commits.leave()
+        begin = [ConsumedMessage(gap.topic, gap.partition, gap.resumed_at - 1, 0, Message(b"", b"")) for gap in gaps]
+        await consumer.commit(begin)
+        for gap in gaps:
+            await self._note_gap(gap)
+        raise LogUnavailable(
+            "The requests topic was cut back and has grown again: its last messages are received again."
+        )
 
     async def _on_partitions(self, partitions: frozenset[int]) -> None:
         """Gives back unstarted rows of lost partitions: of all when a rebalance begins, as the new assignment is unknown."""

@@ -80,6 +80,27 @@ async def test_what_the_topic_lost_before_it_was_received_is_kept_until_somebody
         assert await again.in_step(topics.results)
 
 
+async def test_another_message_where_the_newest_was_ingested_is_a_log_that_was_cut_back(data_dir: Path) -> None:
+    async with open_backend(settings_of(Environment(data_dir=data_dir, partitions=1))) as backend:
+        await backend.create_topics()
+        topic, check = backend.settings.topics.requests, topic_check(backend)
+        async with backend.log.publisher() as publisher:
+            for number in (1, 2, 3):
+                about = (("ce_subject", submission(number).request_id.encode()),)
+                await publisher.publish(topic, [Message(b"k", b"{}", about)])
+        await ingested(backend, 1, offset=0)
+        await ingested(backend, 2, offset=1)
+        assert not await check.cut_back()
+        await ingested(backend, 9, offset=2)  # where the topic has the third
+        (gap,) = await check.cut_back()
+        assert gap == LogGap(topic, 0, position=3, resumed_at=0)
+        await check.note(gap)
+        assert not await check.cut_back()
+        await ingested(backend, 3, offset=2)
+        await ingested(backend, 8, offset=7)  # beyond the end: that is a topic that was lost
+        assert not await check.cut_back()
+
+
 async def test_rows_of_partitions_that_are_gone_are_moved_to_where_their_messages_go_now(data_dir: Path) -> None:
     async with open_backend(settings_of(Environment(data_dir=data_dir, partitions=2))) as backend:
         await backend.create_topics()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.net.histories import Plan, Step, live
 from tests.net.moves.callers import Cancel, ReuseKey, SendAgain, Submit
-from tests.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, KillWorker, PutOut, Strike
+from tests.net.moves.infrastructure import ClockJumps, DeliverAgain, FailOver, KillWorker, LogForgets, PutOut, Strike
 from tests.net.moves.operators import ChangeAddress, PauseOrResume, Settle
 from tests.net.moves.pmss import IsWell, NextReplies
 from tests.net.world import ACCOUNTS
@@ -86,6 +86,11 @@ FOUND: dict[str, Sequence[Step]] = {
         Step(Submit(more=3), 0.64),
         *(Step(KillWorker(place=place, again=True), 0.0) for place in (0, 1)),
         Step(FailOver(seconds=2.0), 40.0),
+    ],
+    "written where the log was cut back, before anybody looked": [
+        Step(SendAgain(nth=4, times=2), 0.5),
+        Step(LogForgets(count=2, election=True, fresh=True), 0.02),
+        Step(LogForgets(count=1, election=False, fresh=True), 40.0),
     ],
     "a cancellation that a failover lost, which ended as failed before anybody repeated it": [
         Step(Submit(more=3, wait=20), 0.5),

@@ -109,7 +109,8 @@ def _processes(status: "DeploymentStatus") -> _Seen:
     live = [each for each in every if not each.silent(status.at)]
     # By condition: the check of processes that shows it, the words for its failure, and what the snapshot itself met.
     checked: dict[str, tuple[str, str, str | None]]
-    checked = {each.name: (each.check, "{where}", None) for each in conditions() if each.check} | {
+    takes_fault = [each for each in conditions() if each.check and "{fault}" in each.says]
+    checked = {each.name: (each.check, "{where}", None) for each in takes_fault} | {
         "LogAway": ("log", "{where} cannot reach it", status.log_fault),
         "StoreAway": ("store", "{where} cannot reach it", status.store_fault),
         "StoreFull": ("store_writes", "{where} failed to write in the last half minute", write_fault),

@@ -532,6 +532,15 @@ def test_each_incident_is_said_with_what_mends_it(
     assert next(lines_of(found))[0].startswith("DEGRADED" if said else "OK")
 
 
+@for_each("check", sorted({each.check for each in conditions() if each.check}))
+def test_a_process_that_fails_a_check_leaves_the_status_to_be_read(check: str) -> None:
+    found = stored(processes=[*RUNNING, process("worker", "w3", check)])
+    said = [each.condition.check for each in findings_of(found)]
+    # The loss itself is seen on the log, which says how much there was.
+    assert said == ([] if check == "topics_in_step_with_store" else [check])
+    assert next(lines_of(found))[0].startswith("DEGRADED" if said else "OK")
+
+
 def test_each_condition_that_a_status_can_show_has_its_incident() -> None:
     shown = {name for _, _, said in INCIDENTS for name, _, _ in said}
     assert shown == {each.name for each in conditions() if not each.status_lacks} - {"NoIngress"}

@@ -423,6 +423,9 @@ class _NoTopicLosses:
     async def in_words(self) -> dict[str, str]:
         return {}
 
+    async def cut_back(self) -> Sequence[LogGap]:
+        return ()
+
     async def note(self, gap: LogGap) -> None:
         raise AssertionError(gap)
 
