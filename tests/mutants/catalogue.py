@@ -454,20 +454,6 @@ MUTANTS: Final = (
         ("ReadAsAnother",),
     ),
     Mutant(
-        "pushed-before-it-is-committed",
-        "A worker pushes before its log knows that it ingested, dies as the store fails over, and another one makes it again.",
-        "forwarder/worker/push/pipeline.py",
-        "        if not target.key:\n            await self.committed(push.work.submission.request_id)\n",
-        "",
-        ("Submit", "Strike", "Submit", "KillWorker", "FailOver"),
-        shape="immediate",
-        values=_MANY
-        | {"Strike": {"step": ("log commit",), "nth": (1,), "effect": (Effect.SLOW,), "seconds": (5.0,)}}
-        | {"KillWorker": {"again": (True,)}, "FailOver": {"seconds": (2.0,)}},
-        pauses=(0.0, 0.64, 3.0),
-        ordered=True,
-    ),
-    Mutant(
         "committed-before-it-is-stored",
         "Offsets are committed before what they stand for is in the store.",
         "forwarder/worker/intake.py",
