@@ -1,5 +1,5 @@
 """Shared by commands: how they run, the open deployment, signals, and parsing of operators' input. A command is a function, or a
-coroutine, whose parameters are its options. It returns what it shows: `Shown`."""
+coroutine, whose parameters are its options. It returns what it shows: `Printed`."""
 
 import asyncio
 import inspect
@@ -39,7 +39,7 @@ def commands(**by_name: Callable[..., Any]) -> Mapping[str, Callable[..., Any]]:
 
 def runnable(command: Callable[..., Any]) -> Callable[..., None]:
     """`command` for typer: each dataclass parameter, a group of options, is replaced by its fields; each that is annotated with
-    what opens it, such as `Deployment`, is opened; a coroutine is run to its end; with `--json` where it returns `Shown`. The
+    what opens it, such as `Deployment`, is opened; a coroutine is run to its end; with `--json` where it returns `Printed`. The
     docstrings of a command and of a group end with the help of options, `name: help` a line; an option without other details is
     a plain parameter, and a flag if it is a bool."""
     signature = inspect.signature(command)

@@ -156,10 +156,11 @@ NORMALIZERS: Final = frozenset({whole, _whole_or_inexact, _written_as_a_day, _nu
 
 _CardNumber = Annotated[str, Field(max_length=64, pattern=NO_NUL)]
 _CardText = Annotated[str, Field(max_length=16, pattern=NO_NUL)]
+_CardInt = Annotated[int, Field(ge=0, lt=10**16)]
 # A JSON number becomes the text of its digits.
 PostalCode = Annotated[_ShortText, BeforeValidator(_number_as_text, json_schema_input_type=_ShortText | _Int)]
 CardNumber = Annotated[_CardNumber, BeforeValidator(_number_as_text, json_schema_input_type=_CardNumber | _Int)]
-CardText = Annotated[_CardText, BeforeValidator(_number_as_text, json_schema_input_type=_CardText | _Int)]
+CardText = Annotated[_CardText, BeforeValidator(_number_as_text, json_schema_input_type=_CardText | _CardInt)]
 
 # fmt: off
 Country = Literal[

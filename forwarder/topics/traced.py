@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from operator import attrgetter
 
 from forwarder.observability.tracing import OUR_ID, TRACEPARENT, TRACESTATE, Kind, Span, Tracer, ending, trace_headers
 from forwarder.topics import port
@@ -61,14 +62,13 @@ class TracedPublisher:
 
 
 class TracedConsumer:
-    """A consumer with a span for each message, from its receipt to its commit."""
+    """A consumer with a span for each message, from its receipt until its offset is committed, or a later one of its partition."""
 
     def __init__(self, consumer: port.Consumer, tracer: Tracer, system: str, group: str) -> None:
         self._consumer, self._tracer, self._system, self._group = consumer, tracer, system, group
         self._open: dict[tuple[int, int], Span] = {}
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        self.give_up()
         received = await self._consumer.receive(max_messages=max_messages, wait_seconds=wait_seconds)
         return [self._begun(each) for each in received]
 
@@ -77,18 +77,20 @@ class TracedConsumer:
         return self._consumer.unreadable
 
     async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
-        spans = [self._open.pop((each.partition, each.offset), None) for each in messages]
-        with ending(*(span for span in spans if span is not None)):
+        ends = {each.partition: each.offset for each in sorted(messages, key=attrgetter("offset"))}
+        done = [place for place in self._open if place[1] <= ends.get(place[0], -1)]
+        with ending(*(self._open.pop(place) for place in done)):
             await self._consumer.commit(messages)
 
-    def give_up(self) -> None:
-        """Ends the spans of messages that were received and not committed: they will be received again."""
-        for span in self._open.values():
-            span.fail("not_committed")
-            span.end()
-        self._open.clear()
+    def give_up(self, *places: tuple[int, int]) -> None:
+        """Ends the spans of messages that were received and not committed, all or at these places: they are received again."""
+        for place in places or [*self._open]:
+            if (span := self._open.pop(place, None)) is not None:
+                span.fail("not_committed")
+                span.end()
 
     def _begun(self, consumed: ConsumedMessage) -> ConsumedMessage:
+        self.give_up((consumed.partition, consumed.offset))
         message, sender = consumed.message, trace_of(consumed.message.headers)
         attributes = _attributes(self._system, "process", consumed.topic) | _named(message.headers)
         attributes |= {"messaging.consumer.group.name": self._group, "messaging.kafka.offset": consumed.offset}

@@ -226,10 +226,10 @@ def is_yes(status: int) -> bool:
 
 
 def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
-    """The outcome of a response that the adapter did not decide, by its status alone. Any redirect, 406, 408, 424, 499 and 5xx is a
-    doubt, whatever its headers: servers, proxies and caches send them for a request that is carried out. So is a 409, which may be
-    about the reservation itself that an earlier copy of the request made. Deferred, never Rejected, where an operator can repair
-    the account (credential, address): nothing is lost meanwhile."""
+    """The outcome of a response that the adapter did not decide, by its status alone. Any redirect, 406, 408, 424, 444, 460, 499
+    and 5xx is a doubt, whatever its headers: servers, proxies and caches send them for a request that is carried out. So is a 409,
+    which may be about the reservation itself that an earlier copy of the request made. Deferred, never Rejected, where an operator
+    can repair the account (credential, address): nothing is lost meanwhile."""
     status, wait = response.status_code, retry_after(response, now)
     match status:
         case HTTPStatus.TOO_MANY_REQUESTS:
@@ -258,7 +258,7 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
                 else f"The PMS refused the request without saying why (HTTP {status}). Check propertyId, roomId, the dates, the "
                 "guest and the price; if they are right, ask the operator to check the account."
             )
-            return Deferred("pms_refused_request", detail)
+            return Deferred("pms_refused_request", detail, wait)
         case _ if is_yes(status):
             return not_understood(response)
         case _:

@@ -72,7 +72,7 @@ def test_its_tests_pass(acme: Path) -> None:
     )
     assert done.returncode == 0, done.stdout[-5000:]
     assert " passed" in done.stdout
-    assert "5 skipped" in done.stdout  # no keys, no batches, and found by its reference alone: what a fax has not
+    assert "6 skipped" in done.stdout  # no keys, no batches, and found by its reference alone: what a fax has not
 
 
 def test_the_kind_is_listed_with_where_it_comes_from(acme: Path) -> None:

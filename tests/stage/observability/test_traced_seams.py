@@ -130,11 +130,12 @@ async def test_a_message_is_processed_from_when_it_is_received_until_it_is_commi
     ours = f"rsv_{'a' * 32}"
     named = (*TRACED, ("ce_id", ours.encode()), ("ce_subject", b"4111 1111 1111 1111"))
     messages = [ConsumedMessage("requests", 1, offset, 0, Message(b"", b"{}", named)) for offset in range(3)]
-    inner = Delivering(messages, messages[2:], [])
+    inner = Delivering(messages, [], messages[2:], [])
     consumer = TracedConsumer(inner, spans.tracer, "kafka", "workers")
     received = await consumer.receive(max_messages=3, wait_seconds=0)
     assert spans.seen == []
-    await consumer.commit(received[:2])
+    assert not await consumer.receive(max_messages=3, wait_seconds=0)
+    await consumer.commit(received[1:2])  # and with it the one before
     assert [each.failed for each in spans.seen] == [False, False]
     first = spans.seen[0]
     assert (first.name, first.kind, first.parent, first.links) == ("process requests", "CONSUMER", SPAN, (SPAN,))

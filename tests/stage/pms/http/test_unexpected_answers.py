@@ -80,9 +80,9 @@ def test_what_a_status_means_that_no_adapter_decided(status: int, kind: type, re
     ],
 )
 def test_when_a_pms_asks_to_come_again(header: str, seconds: float | None) -> None:
-    for status in (429, 503):
+    for status in (413, 423, 425, 429, 503):
         outcome = unexpected(Response(status, [(b"Retry-After", header.encode())]), NOW)
-        assert isinstance(outcome, Deferred if status == 429 else InDoubt)
+        assert isinstance(outcome, InDoubt if status == 503 else Deferred)
         assert outcome.retry_after_seconds == seconds
 
 
