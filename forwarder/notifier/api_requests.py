@@ -73,7 +73,12 @@ _Headers = Annotated[
             f"Headers to send with each delivery, such as an `Authorization` of yours: at most {MAX_HEADERS}. They are stored "
             "encrypted, and only their names are shown again. Replaces all earlier ones. Reserved: `Content-*`, `Host`, "
             "`User-Agent`, `traceparent`, `tracestate`, `Webhook-*`, and headers of the connection."
-        )
+        ),
+        json_schema_extra={
+            "maxProperties": MAX_HEADERS,
+            "propertyNames": {"pattern": r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$"},
+            "additionalProperties": {"type": "string", "maxLength": 2000, "pattern": r"^[!-~]([ -~]*[!-~])?$"},
+        },
     ),
 ]
 _Asymmetric = Annotated[

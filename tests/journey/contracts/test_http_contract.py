@@ -72,6 +72,9 @@ allow-extra-parameters = false
 [checks.positive_data_acceptance]
 expected-statuses = {json.dumps(ALSO_EXPECTED)}
 
+[checks.negative_data_rejection]
+expected-statuses = ["400", "401", "403", "404", "405", "406", "409", "413", "415", "422", "428", "429", "5xx"]
+
 [parameters]
 "path.request_id" = {json.dumps(known["requestId"])}
 "header.workspaceId" = {json.dumps(headers["workspaceId"])}
