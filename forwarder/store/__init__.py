@@ -1,1 +1,1 @@
-"""SEAM: submissions, results and webhook deliveries in PostgreSQL or SQLite. Stages import `port` modules; `assembly` the rest."""
+"""SEAM: submissions, results and webhook deliveries in PostgreSQL or SQLite. Stages import ports, and assembly the rest."""

@@ -81,7 +81,9 @@ def test_a_message_is_read_or_undecodable(message: Message) -> None:
             read(message)
 
 
-NAMES: Final = ("limit", "cursor", "cursors", "order", "status", "propertyId", "arrivalFrom", "updatedSince", "x")
+NAMES: Final = tuple(
+    "limit cursor cursors order status propertyId arrivalFrom arrivalTo departureFrom departureTo updatedSince x".split()
+)
 values = st.text(max_size=24) | st.sampled_from(
     ["", "0", "-1", "1", "9" * 30, "٣", "2027-02-30", "9999-12-31T23:59:59-12:00"]
 )
