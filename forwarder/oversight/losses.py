@@ -2,7 +2,7 @@
 lost, recreated, or kept too short. A loss causes no double booking: the store knows what it ingested. But submissions that were
 accepted and not yet ingested are gone, and an operator has to know."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -79,10 +79,12 @@ class TopicCheck:
         """Whether the group of `topic` received all its messages, or an operator accepted the loss."""
         return all(each.topic != topic for each in await self._store.gaps())
 
-    async def cut_back(self) -> Sequence[LogGap]:
-        """A gap for each partition that has another message where the newest ingested one was: it was cut back, as in an unclean
-        election, and has grown again. `resumed_at`: from where to receive again what was appended since. Without those noted."""
-        newest = {place.partition: place for place in sorted(await self._store.newest_places())}
+    async def cut_back(self, partitions: Collection[int]) -> Sequence[LogGap]:
+        """A gap for each of `partitions` that has another message where the newest ingested one was: it was cut back, as in an
+        unclean election, and has grown again. `resumed_at`: from where to receive again what was appended since. Without those
+        noted."""
+        places = sorted(await self._store.newest_places())
+        newest = {place.partition: place for place in places if place.partition in partitions}
         before = {partition: place.offset + 1 for partition, place in newest.items()}
         there = {
             (each.partition, each.offset): subject(each.message.headers)

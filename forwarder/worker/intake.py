@@ -149,10 +149,12 @@ class Commits:
 
     async def leave(self) -> None:
         """Commits the rest before partitions are given up. What cannot be committed will be received again."""
-        with suppress(LogUnavailable):
-            await self.rest()
-        self._last, self._stored, self._noted = {}, set(), set()
-        self._end()
+        try:
+            with suppress(LogUnavailable):
+                await self.rest()
+        finally:
+            self._last, self._stored, self._noted = {}, set(), set()
+            self._end()
 
     def _begin(self) -> None:
         if self._last and self._task is None:

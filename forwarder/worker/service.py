@@ -229,8 +229,8 @@ class Worker:
             raise
 
     async def _own_cut_back(self) -> Sequence[LogGap]:
-        owned, losses = self._dispatcher.partitions or (), self._parts.topic_losses
-        return () if losses is None else [gap for gap in await losses.cut_back() if gap.partition in owned]
+        owned, losses = self._dispatcher.partitions, self._parts.topic_losses
+        return await losses.cut_back(owned) if losses is not None and owned else ()
 
     async def _receive_again(self, consumer: Consumer) -> None:
         """What was written where the log was cut back was never received: begins there again. What was ingested is recognised."""

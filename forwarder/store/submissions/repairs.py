@@ -195,7 +195,7 @@ class StoreRecovery(OnDatabase):
 _NEWEST: Final = sa.select(_row.id).order_by(_row.id.desc()).limit(200)  # whose places on the topic are compared
 
 
-class Place(NamedTuple):
+class TopicPlace(NamedTuple):
     """Where the message of a submission is on the requests topic, and when the log appended it."""
 
     partition: int
@@ -221,11 +221,11 @@ class Places(OnDatabase):
     """Offsets of submissions on the requests topic, gaps of messages that topics lost before they were received, and rows of
     partitions that a topic no longer has. Raises `StoreUnavailable`."""
 
-    async def newest_places(self) -> Sequence[Place]:
+    async def newest_places(self) -> Sequence[TopicPlace]:
         """Those of the newest submissions, without those before the last `accept`."""
         columns = (_row.partition, _row.log_offset, _row.log_timestamp_ms, _row.accepted_at, _row.request_id)
         newest = await self._database.read(_NEWEST.with_only_columns(*columns))
-        return [Place(*tuple(row)) for row in newest if row.log_offset >= 0]
+        return [TopicPlace(*tuple(row)) for row in newest if row.log_offset >= 0]
 
     async def note(self, gap: NotedGap) -> None:
         """Keeps the gap until `accept`. Noting it again changes nothing."""

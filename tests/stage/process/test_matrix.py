@@ -7,7 +7,7 @@ nine go through, or in a round of its loop. One table of cases; a member of `Whe
 import asyncio
 import inspect
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import count
@@ -423,7 +423,7 @@ class _NoTopicLosses:
     async def in_words(self) -> dict[str, str]:
         return {}
 
-    async def cut_back(self) -> Sequence[LogGap]:
+    async def cut_back(self, _partitions: Collection[int]) -> Sequence[LogGap]:
         return ()
 
     async def note(self, gap: LogGap) -> None:

@@ -115,3 +115,17 @@ async def test_the_rest_is_committed_before_partitions_are_given_up() -> None:
     await site.ingest((0, 5))
     await site.commits.leave()
     await site.ingest((0, 6))
+
+
+async def test_pushes_go_on_after_a_commit_failed_for_a_bug() -> None:
+    site = _Site()
+    await site.ingest((0, 0))
+    site.consumer.error = ValueError("a bug")
+    await site.ingest((0, 1))
+    site.commits.expect(["0-2"])
+    waiting = asyncio.create_task(site.commits.committed("0-2"))
+    await settle()
+    assert not waiting.done()
+    with pytest.raises(ValueError, match="a bug"):
+        await site.commits.leave()
+    await asyncio.wait_for(waiting, 1.0)
